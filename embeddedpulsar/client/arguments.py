@@ -219,7 +219,7 @@ def check_transaction(txn: object) -> None:
     Traceback (most recent call last):
     ValueError: Argument txn must be a transaction of `Client.transaction`, not 'str'
     """
-    if not hasattr(txn, "part_of"):
+    if not hasattr(txn, "_part_of"):
         raise ValueError(
             f"Argument txn must be a transaction of `Client.transaction`, not {type(txn).__name__!r}"
         )

@@ -684,8 +684,8 @@ class Client:
             >>> message_id = client.create_producer("orders").send(b"one tea", txn=txn)
             >>> prepared = txn.prepare("invoice-42")
             >>> client.resume_transaction(prepared).commit()
-            >>> client.create_reader("orders", MessageId.earliest).read_next().data()
-            b'one tea'
+            >>> client.prepared_transactions()
+            []
             >>> client.close()
         """
         resumed: Transaction = self._core.in_time(_of_transactions().resume, self._core, prepared)

@@ -355,7 +355,7 @@ class ClientCore:
         known = self._transactions
         if len(known) >= _MOST_TRANSACTIONS:  # those that were dropped have timed out
             for number, other in list(known.items()):
-                if other.is_over:
+                if other._is_over:
                     known.pop(number, None)
         known[id(transaction)] = transaction
 
@@ -455,7 +455,7 @@ class ClientCore:
         # What they queued has failed, so nothing is left that could be committed.
         for transaction in list(self._transactions.values()):
             with contextlib.suppress(PulsarException):  # it ends at its timeout, or with the process
-                timing.within_half(transaction.end_with_client)
+                timing.within_half(transaction._end_with_client)
         self._transactions.clear()
         # The publishers are closed, so nothing is left to store. The callbacks come behind them: each failed
         # message has one.

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from embeddedpulsar._engine.subscription.attachment.attachment import Attachment
     from embeddedpulsar._engine.subscription.subscription import Subscription
     from embeddedpulsar.client.client_context import ClientContext, PublisherLike
-    from embeddedpulsar.client.producer.entry_encoder import EntryEncoder
 
 __all__ = [
     "JoinedTransaction",
@@ -121,7 +120,7 @@ class TopicPart:
         self.publisher: Final = publisher
         self.txn_id: Final = (0, transaction._engine.id)
         self.check_open: Final = transaction._engine.check_open
-        self.encoder: EntryEncoder | None = None
+        self.encoder: Any = None
         self.key: Final = key
         self.ledger: Final = ledger
         self.entries = self.first = self.last = self.end_word = 0
@@ -271,7 +270,7 @@ class Transaction(ProcessBound):
 
     # -- what producers and consumers do -----------------------------------------------------------------
 
-    def part_of(self, publisher: Any) -> TopicPart:
+    def _part_of(self, publisher: Any) -> TopicPart:
         """What a publisher does in this transaction, which its topic is made a part of. May begin it: not
         to be called under a lock of a topic.
 
@@ -299,8 +298,8 @@ class Transaction(ProcessBound):
         self._parts[publisher] = part
         return part
 
-    def acknowledging(self, session: Any) -> SubscriptionPart:
-        """What the consumers of a subscription do in this transaction. As `part_of`."""
+    def _acknowledging(self, session: Any) -> SubscriptionPart:
+        """What the consumers of a subscription do in this transaction. As `_part_of`."""
         key = subscription_key(session.topic, session.attachment.directory)
         part = self._subscriptions.get(key)
         if part is None:
@@ -328,7 +327,7 @@ class Transaction(ProcessBound):
                 f"the transaction is one of the store {self._core.store.root}, and {topic} is in {store.root}"
             )
 
-    def failed(self, error: BaseException) -> None:
+    def _failed(self, error: BaseException) -> None:
         """An operation failed: a commit becomes an abort."""
         self._engine.fail(error)
 
@@ -361,6 +360,12 @@ class Transaction(ProcessBound):
 
         Raises:
             InvalidTxnStatusError: it has ended.
+
+        Example:
+            >>> from embeddedpulsar import Client
+            >>> with Client("memory://") as client, client.transaction() as txn:
+            ...     len(txn.token)
+            40
         """
         self._begin()
         token: bytes = self._engine.token
@@ -485,13 +490,13 @@ class Transaction(ProcessBound):
         self._subscriptions.clear()
         self._core.forget_transaction(self)
 
-    def end_with_client(self) -> None:
+    def _end_with_client(self) -> None:
         """The client is closed: abort what is open."""
         if self._engine.state in (TransactionState.OPEN, TransactionState.COMMITTING):
             self._engine.abort()
 
     @property
-    def is_over(self) -> bool:
+    def _is_over(self) -> bool:
         """Whether nothing of it is left to be ended."""
         return self._is_left or self._engine.state in _ENDED
 
@@ -537,7 +542,7 @@ class JoinedTransaction(Transaction):
 
     Its sends and acknowledgements are those of the transaction. The process that began it commits; it has to
     know, by means of the application, that the work here is done: that the ``with`` block has ended, or
-    `flush` has returned. After an exception the transaction is aborted for all.
+    `JoinedTransaction.flush` has returned. After an exception the transaction is aborted for all.
 
     Example:
         >>> from embeddedpulsar import Client, MessageId
@@ -563,8 +568,14 @@ class JoinedTransaction(Transaction):
     def flush(self) -> None:
         """Store what was sent in it by `Producer.send_async`.
 
-        Raises:
-            PulsarException: a send failed; the transaction is aborted.
+        What cannot be stored makes of the commit an abort.
+
+        Example:
+            >>> from embeddedpulsar import Client
+            >>> with Client("memory://") as client, client.transaction() as txn:
+            ...     joined = client.join_transaction(txn.token)
+            ...     client.create_producer("orders").send_async(b"one tea", None, txn=joined)
+            ...     joined.flush()
         """
         with timing.translated:
             self._core.in_time(self._finish_sends)

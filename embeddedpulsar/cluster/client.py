@@ -377,7 +377,7 @@ class ClusterConsumer(ClusterSource, Consumer[T]):
         with translated:
             return [ClusterMessage(message) for message in self.theirs.batch_receive()]
 
-    def acknowledge(self, message: Any, txn: Transaction | None = None) -> None:
+    def acknowledge(self, message: Any, *, txn: Transaction | None = None) -> None:
         refuse_transaction(txn)
         with translated:
             self.theirs.acknowledge(acknowledgeable(message))
@@ -385,7 +385,9 @@ class ClusterConsumer(ClusterSource, Consumer[T]):
     def transactions(self, max_messages: int = 100, *, timeout_ms: int = 60_000, label: str = "") -> NoReturn:
         no_transactions()
 
-    def acknowledge_cumulative(self, message: Message[T] | MessageId, txn: Transaction | None = None) -> None:
+    def acknowledge_cumulative(
+        self, message: Message[T] | MessageId, *, txn: Transaction | None = None
+    ) -> None:
         refuse_transaction(txn)
         with translated:
             self.theirs.acknowledge_cumulative(acknowledgeable(message))

@@ -484,9 +484,7 @@ def encode_columns(
     )
 
 
-def _with_transaction(
-    columns: list[Any], count: int, flags: int, transaction: tuple[int, int]
-) -> list[Any]:
+def _with_transaction(columns: list[Any], count: int, flags: int, transaction: tuple[int, int]) -> list[Any]:
     """The columns of an entry, with that of its transaction. What stands behind it are bitmaps."""
     behind = (flags // (2 * FLAG_TRANSACTION)).bit_count() * ((count + 63) // 64 * 8)
     at = len(columns)

@@ -53,6 +53,11 @@ class TransactionState(enum.Enum):
     ABORTED = "ABORTED"
     TIME_OUT = "TIME_OUT"
 
+    @property
+    def is_final(self) -> bool:
+        """Whether it never changes."""
+        return self in (TransactionState.COMMITTED, TransactionState.ABORTED, TransactionState.TIME_OUT)
+
 
 _REFUSED: Final = {
     Step.REFUSED_COMMITTED: (TransactionState.COMMITTED, "it is committed"),
@@ -251,13 +256,13 @@ class Transaction:
     def state(self) -> TransactionState:
         """How far it is, also by what other processes did."""
         state = self._state
-        if not self._id or state not in (TransactionState.OPEN, TransactionState.COMMITTING):
+        if not self._id or state.is_final:
             is_late = state is TransactionState.OPEN and self._log.now_ms() >= self._deadline_ms
             return TransactionState.TIME_OUT if is_late else state
         outcome = self._log.outcome(self._id)
         if outcome is Outcome.COMMITTED:
             return TransactionState.COMMITTED
-        is_late = self._log.now_ms() >= self._deadline_ms
+        is_late = self._log.now_ms() >= self._deadline_ms and state is not TransactionState.PREPARED
         if outcome is Outcome.ABORTED:
             return TransactionState.TIME_OUT if is_late else TransactionState.ABORTED
         return TransactionState.TIME_OUT if is_late and state is TransactionState.OPEN else state

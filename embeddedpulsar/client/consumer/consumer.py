@@ -211,6 +211,7 @@ class Consumer(ProcessBound, Generic[T]):
     def acknowledge(
         self,
         message: Message[T] | MessageId | Sequence[Message[T] | MessageId],
+        *,
         txn: Transaction | None = None,
     ) -> None:
         """Acknowledge one message, so that it is not delivered again.
@@ -310,7 +311,9 @@ class Consumer(ProcessBound, Generic[T]):
             return
         acknowledge(messages)
 
-    def acknowledge_cumulative(self, message: Message[T] | MessageId, txn: Transaction | None = None) -> None:
+    def acknowledge_cumulative(
+        self, message: Message[T] | MessageId, *, txn: Transaction | None = None
+    ) -> None:
         """Acknowledge this message and everything before it.
 
         In the middle of a batch, without ``batch_index_ack_enabled``, it covers everything before the batch;

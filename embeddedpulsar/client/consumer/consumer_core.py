@@ -615,7 +615,7 @@ class ConsumerCore:
         self.delivery.check_open()
         with timing.translated:
             listed = [id_parts(message) for message in messages]
-            part = txn.acknowledging(self.session)
+            part = txn._acknowledging(self.session)
             try:
                 if is_cumulative:
                     self.in_time(self.acks.acknowledge_cumulative_in, part.txn_id, *listed[0])
@@ -626,7 +626,7 @@ class ConsumerCore:
                     ]
                     self.in_time(self.acks.acknowledge_in, part.txn_id, listed, owners)
             except BaseException as error:
-                txn.failed(error)
+                txn._failed(error)
                 raise
             part.acknowledgements += 1
             for parts in listed:
@@ -871,7 +871,7 @@ class VolatileCore(ConsumerCore):
             f"{self.topic_name} is non-persistent: a transaction cannot acknowledge its messages, which are "
             "acknowledged when they are delivered; acknowledge without a transaction"
         )
-        txn.failed(error)
+        txn._failed(error)
         raise error
 
     def acknowledge_cumulative(self, message: Message[Any] | MessageId) -> None:

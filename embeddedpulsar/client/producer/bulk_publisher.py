@@ -232,7 +232,7 @@ class BulkPublisher:
         except BaseException as error:
             self._find_outcome()
             if self._txn is not None:
-                self._txn.failed(error)
+                self._txn._failed(error)
             is_bare = isinstance(error, KeyboardInterrupt) and not isinstance(error, Interrupted)
             if is_bare and not is_within_another_call():
                 interrupted = Interrupted("the call was interrupted between two entries, or in one")
@@ -258,7 +258,7 @@ class BulkPublisher:
             return own
         of, prefix = self._prefixes.get(publisher, (None, own))
         if of is not own:
-            prefix = publisher.queue.encoder.prefix_of(self._txn.part_of(publisher))
+            prefix = publisher.queue.encoder.prefix_of(self._txn._part_of(publisher))
             self._prefixes[publisher] = own, prefix
         return prefix
 
@@ -356,7 +356,7 @@ class BulkPublisher:
             raise NotAllowedError(
                 "an entry that was encrypted elsewhere cannot be sent in a transaction: its id is none of it"
             )
-        return self._txn.part_of(publisher)
+        return self._txn._part_of(publisher)
 
     def _note(self, out: PendingEntry, portion: Portion) -> None:
         partition = portion.partition

@@ -228,7 +228,7 @@ class EntryEncoder:
 
     def of(self, part: TopicPart) -> EntryEncoder:
         """The encoder of entries of a transaction: as this one, but for the id in them."""
-        encoder = part.encoder
+        encoder: EntryEncoder | None = part.encoder
         if encoder is None or encoder._max_size != self._max_size or encoder._cipher is not self._cipher:
             prefix = self.prefix_of(part)
             chunker = self._chunker and self._chunker.with_prefix(prefix)

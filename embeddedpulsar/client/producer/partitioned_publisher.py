@@ -296,7 +296,7 @@ class PartitionedPublisher:
                 publisher = self._with_room(publisher, len(value), options)
         except PulsarException as error:
             if txn is not None:
-                txn.failed(error)
+                txn._failed(error)
             next(iter(self._partitions)).tell_later(callback, error)
             return
         publisher.enqueue(value, callback, options, txn)

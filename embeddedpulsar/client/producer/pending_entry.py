@@ -180,17 +180,14 @@ def part_of(item: Any) -> TopicPart | None:
     return None
 
 
-def item_in(part: TopicPart, value: bytes, callback: SendCallback | None, options: Options | None) -> Item:
-    """`item_of` for a message of a transaction."""
-    return (value, callback, part) if options is None else (value, callback, *options, part)
-
-
 def is_unbatchable(item: Any) -> bool:
     """Whether an item is a message with a delivery time, which must not delay other messages."""
     return item.__class__ is tuple and len(item) > KEYED_LENGTH and bool(item[FIRST_OPTION + DELIVER_AT])
 
 
-def item_of(value: bytes, callback: SendCallback | None, options: Options | None) -> bytes | Item:
+def item_of(
+    value: bytes, callback: SendCallback | None, options: Options | None, part: TopicPart | None = None
+) -> bytes | Item:
     """The item of a message for a batch, as short as its options allow.
 
     The longest item of a batch decides how many columns all of them have.
@@ -199,6 +196,8 @@ def item_of(value: bytes, callback: SendCallback | None, options: Options | None
         >>> item_of(b"a", None, (None, "k", None, 0, 0, 0, False))
         (b'a', None, None, 'k')
     """
+    if part is not None:
+        return (value, callback, part) if options is None else (value, callback, *options, part)
     if options is None:
         return value if callback is None else (value, callback)
     if options[KEYED_LENGTH - FIRST_OPTION :] == _NO_MORE:

@@ -130,6 +130,7 @@ class Producer(ProcessBound, Generic[T]):
         event_timestamp: int | None = None,
         deliver_at: int | None = None,
         deliver_after: timedelta | None = None,
+        *,
         txn: Transaction | None = None,
     ) -> MessageId:
         """Publish a message and wait until it is stored.
@@ -234,6 +235,7 @@ class Producer(ProcessBound, Generic[T]):
         event_timestamp: int | None = None,
         deliver_at: int | None = None,
         deliver_after: timedelta | None = None,
+        *,
         txn: Transaction | None = None,
     ) -> None:
         """Publish a message without waiting for it.
@@ -310,27 +312,13 @@ class Producer(ProcessBound, Generic[T]):
             elif content is None:
                 options = NULL_VALUE
         else:
-            options = check_options(
-                content is None,
-                properties,
-                partition_key,
-                ordering_key,
-                sequence_id,
-                replication_clusters,
-                disable_replication,
-                event_timestamp,
-                deliver_at,
-                deliver_after,
-                self._wall_ms,
-            )
-            if txn is not None:
-                check_transaction(txn)
-                self._enqueue(content, callback, options, txn)
-                return
-        if content.__class__ is self._raw:
+            first = properties, partition_key, ordering_key, sequence_id, replication_clusters
+            rest = disable_replication, event_timestamp, deliver_at, deliver_after
+            options = check_options(content is None, *first, *rest, self._wall_ms)
+        if content.__class__ is self._raw and txn is None:
             self._publisher.enqueue(content, callback, options)  # type: ignore[arg-type]
         else:
-            self._enqueue(content, callback, options)
+            self._enqueue(content, callback, options, txn)
 
     def _enqueue(
         self,
@@ -340,6 +328,8 @@ class Producer(ProcessBound, Generic[T]):
         txn: Transaction | None = None,
     ) -> None:
         """`send_async` with checked options."""
+        if txn is not None:
+            check_transaction(txn)
         if options == NO_OPTIONS:
             options = None
         if self._interception is not None:

@@ -23,7 +23,6 @@ from embeddedpulsar.client.producer.log_writer import DeduplicationSwitched
 from embeddedpulsar.client.producer.pending_entry import (
     Event,
     SendCallback,
-    item_in,
     item_of,
     tell_sender,
 )
@@ -200,7 +199,8 @@ class Publisher:
         try:
             if self.queue.is_stale:
                 self._attach_again()
-            part = txn.part_of(self)
+            part = txn._part_of(self)
+            self.queue.batch.has_parts = True  # before a message of one is in it
             out, index = self.queue.store_now(value, None if options == NO_OPTIONS else options, part)
             if out.error is not None:
                 raise out.error
@@ -219,11 +219,12 @@ class Publisher:
         try:
             if queue.is_stale:
                 self._attach_again()
-            part = txn.part_of(self)
+            part = txn._part_of(self)
             batch = queue.batch
+            batch.has_parts = True
             if len(value) <= batch.share and not (options is not None and options[DELIVER_AT]):
-                batch.has_parts = batch.mixed = True
-                batch.items.append(item_in(part, value, callback, options))
+                batch.mixed = True
+                batch.items.append(item_of(value, callback, options, part))
                 if len(batch.items) >= batch.trigger:
                     batch.on_full()
                 elif not batch.armed:

@@ -17,7 +17,6 @@ from embeddedpulsar.client.producer.pending_entry import (
     SendDeadline,
     State,
     fate_of,
-    item_in,
     item_of,
     payload_of,
     unanswered,
@@ -342,26 +341,13 @@ class SendQueue:
     ) -> None:
         """Accept a message, and store it when the topic is free. Does not wait for the topic.
 
-        Raises:
-            AlreadyClosed, ProducerQueueIsFull, MemoryBufferIsFull: it was not accepted.
+        Raises: AlreadyClosed, ProducerQueueIsFull, MemoryBufferIsFull: it was not accepted.
         """
         if self._config.batching and not (options is not None and options[DELIVER_AT]):
-            item = self._item_in(part, value, callback, options)
-            self._put_in_batch(item or item_of(value, callback, options), len(value))
+            self._put_in_batch(item_of(value, callback, options, part), len(value))
             return
-        item = self._item_in(part, value, callback, options)
-        if item is None:
-            item = value if callback is None and options is None else (value, callback, *(options or ()))
-        self._put_single(item, len(value), options)
-
-    def _item_in(
-        self, part: TopicPart | None, value: bytes, callback: SendCallback | None, options: Options | None
-    ) -> Any:
-        """The item of a message of a transaction; None without one."""
-        if part is None:
-            return None
-        self.batch.has_parts = True  # before it is appended
-        return item_in(part, value, callback, options)
+        item: Any = value if callback is None and options is None else (value, callback, *(options or ()))
+        self._put_single(item_of(value, callback, options, part) if part else item, len(value), options)
 
     def _put_in_batch(self, item: bytes | Item, size: int) -> None:
         """Add a message to the batch, after storing one that it does not fit into."""
@@ -725,29 +711,27 @@ class SendQueue:
             Its entry, and its index in it; -1 if it is no batch. A failure is in ``error`` of the entry.
         """
         if self._config.batching and not (options is not None and options[DELIVER_AT]):
-            return self._store_in_batch(value, options, part)
+            waiter = PlainWaiter()
+            item = (value, waiter, *(options or ()), *((part,) if part else ()))
+            return self._store_in_batch(item, waiter, len(value))
         return self.store_one(value, options, part), -1
 
-    def _store_in_batch(
-        self, value: bytes, options: Options | None, part: TopicPart | None
-    ) -> tuple[PendingEntry, int]:
-        waiter = PlainWaiter()
-        item = self._item_in(part, value, waiter, options) or (value, waiter, *(options or ()))
-        self._admit(len(value))
+    def _store_in_batch(self, item: Item, waiter: PlainWaiter, size: int) -> tuple[PendingEntry, int]:
+        self._admit(size)
         batch, is_in = self.batch, False
         try:
             self.lock.acquire()
             self.check_open()
-            if not batch.has_room(len(value)):
+            if not batch.has_room(size):
                 self.store(1)
             is_in = True
-            batch.add(item, len(value))
+            batch.add(item, size)
             self.store(1)
             self._measure_one()
         finally:
             self.lock.release()
             if not is_in:
-                self._give_back(len(value))
+                self._give_back(size)
         if waiter.pending_entry is None:
             raise unanswered(self.is_closed)
         return waiter.pending_entry, waiter.index

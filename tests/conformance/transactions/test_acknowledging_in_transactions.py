@@ -1,4 +1,4 @@
-"""What is acknowledged in a transaction counts when that commits, and is delivered again when it is aborted."""
+"""What is acknowledged in a transaction counts when that commits, and comes again when it is aborted."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def test_a_message_that_waits_in_the_queue(client, topic):
 
 
 def test_conflicts(client, topic):
-    """The table of Pulsar; a conflict makes of the commit an abort, and leaves the other transaction alone."""
+    """The table of Pulsar; a conflict makes of the commit an abort, and leaves others alone."""
     topic.publish_batch(3)
     topic.publish(2)
     consumer = topic.consumer(consumer_type=ConsumerType.Shared, batch_index_ack_enabled=True)
@@ -162,7 +162,7 @@ def test_conflicts(client, topic):
             consumer.acknowledge(message, txn=other)
     with pytest.raises(TransactionConflict):
         consumer.acknowledge(messages[3], txn=one)
-    with pytest.raises(TransactionHasOperationFailed, match="conflict|acknowledged|pending"):
+    with pytest.raises(TransactionHasOperationFailed, match=r"conflict|acknowledged|pending"):
         other.commit()
     with pytest.raises(TransactionHasOperationFailed):
         one.commit()
@@ -333,12 +333,19 @@ def test_the_loop_of_transactions(client, topic):
     results = client.create_producer("results")
     consumer = topic.consumer(consumer_type=ConsumerType.Shared)
     seen = []
-    with pytest.raises(KeyError):
+
+    def work():
         for messages, txn in consumer.transactions(2):
+            seen.extend(numbers(messages))
             results.send(b"+".join(message.data() for message in messages), txn=txn)
-            seen += numbers(messages)
+            ended.append(txn)
             if len(seen) == 4:
                 raise KeyError
+
+    ended = []
+    with pytest.raises(KeyError):
+        work()
+    txn = ended[-1]
     assert seen == [0, 1, 2, 3] and txn.state is TransactionState.ABORTED
     left = []
     for messages, txn in consumer.transactions():
@@ -352,7 +359,7 @@ def test_the_loop_of_transactions(client, topic):
 
 
 def test_not_connected(client, topic, topics):
-    """A message of before a seek of another consumer cannot be acknowledged, so neither can its transaction be
+    """A message of before a move of the subscription cannot be acknowledged, and its transaction not be
     committed."""
     topic.publish(2)
     consumer = topic.consumer(consumer_type=ConsumerType.Failover)
@@ -363,4 +370,3 @@ def test_not_connected(client, topic, topics):
         consumer.acknowledge(messages[0], txn=txn)
     with pytest.raises(TransactionHasOperationFailed):
         txn.commit()
-
