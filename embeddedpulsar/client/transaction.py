@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
 
 from embeddedpulsar._engine.format.transaction_record import SUBSCRIPTION, TOPIC, ParticipantFacts
 from embeddedpulsar._engine.platform import timing
@@ -19,12 +18,13 @@ from embeddedpulsar.exceptions import (
     PulsarException,
     TransactionNotFound,
 )
-from embeddedpulsar.records import NamedTuple
+from embeddedpulsar.records import TYPE_CHECKING, NamedTuple
 from embeddedpulsar.topic_name import subscription_directory_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
+    from typing import Any, Final
 
     from embeddedpulsar._engine.log.log import Log
     from embeddedpulsar._engine.store.store import Store

@@ -7,7 +7,6 @@ called. A topic or a subscription asks for outcomes by the bound methods of the 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
 from functools import partial
 
 from embeddedpulsar._engine.filenames import TRANSACTIONS
@@ -17,9 +16,10 @@ from embeddedpulsar._engine.platform import threads, timing
 from embeddedpulsar._engine.platform.descriptors import late_imports
 from embeddedpulsar._engine.platform.timing import is_idle
 from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout
-from embeddedpulsar.records import TYPE_CHECKING, Protocol
+from embeddedpulsar.records import TYPE_CHECKING, Protocol, TypeVar
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
     from typing import Final
 
     from embeddedpulsar._engine.platform.access import Refusal
