@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from embeddedpulsar.asyncio.consumer import Consumer, Reader, TableView
 from embeddedpulsar.asyncio.producer import Producer
+from embeddedpulsar.asyncio.transaction import Transaction
 from embeddedpulsar.asyncio.worker_threads import AsyncFacade, in_thread
 from embeddedpulsar.client.client import Client as BlockingClient
 from embeddedpulsar.enums import (
@@ -26,6 +27,7 @@ from embeddedpulsar.schema.schema import BYTES
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from embeddedpulsar.client.transaction import PreparedTransaction, TxnID
     from embeddedpulsar.crypto.keys import CryptoKeyReader
     from embeddedpulsar.message import Message
     from embeddedpulsar.message_id import MessageId
@@ -248,6 +250,85 @@ class Client(AsyncFacade):
             lambda made: made.close(),
         )
         return TableView(view)
+
+    def transaction(self, timeout_ms: int = 60_000, *, label: str = "") -> Transaction:
+        """Return a transaction for an ``async with`` block; see `embeddedpulsar.Client.transaction`.
+
+        Example:
+            >>> import asyncio
+            >>> async def main():
+            ...     async with Client("memory://") as client:
+            ...         producer = await client.create_producer("orders")
+            ...         async with client.transaction() as txn:
+            ...             await producer.send(b"one tea", txn=txn)
+            ...         return txn.state.name
+            >>> asyncio.run(main())
+            'COMMITTED'
+        """
+        return Transaction(lambda: self._blocking.transaction(timeout_ms, label=label))
+
+    async def new_transaction(self, timeout_ms: int = 60_000, *, label: str = "") -> Transaction:
+        """Begin a transaction, which the caller ends; see `embeddedpulsar.Client.new_transaction`.
+
+        Example:
+            >>> import asyncio
+            >>> async def main():
+            ...     async with Client("memory://") as client:
+            ...         txn = await client.new_transaction(5000, label="invoices")
+            ...         await (await client.create_producer("orders")).send(b"one tea", txn=txn)
+            ...         await txn.abort()
+            ...         return txn.state.name
+            >>> asyncio.run(main())
+            'ABORTED'
+        """
+        return await self.transaction(timeout_ms, label=label).__aenter__()
+
+    async def join_transaction(self, token: bytes) -> Transaction:
+        """Take part in a transaction of another process; see `embeddedpulsar.Client.join_transaction`.
+
+        Example:
+            >>> import asyncio
+            >>> async def main():
+            ...     async with Client("memory://") as client, client.transaction() as txn:
+            ...         async with await client.join_transaction(await txn.token()) as joined:
+            ...             await (await client.create_producer("orders")).send(b"one tea", txn=joined)
+            ...         return str(joined.id) == str(txn.id)
+            >>> asyncio.run(main())
+            True
+        """
+        return await Transaction(lambda: self._blocking.join_transaction(token)).__aenter__()
+
+    async def prepared_transactions(self) -> list[PreparedTransaction]:
+        """Return what waits for its end; see `embeddedpulsar.Client.prepared_transactions`.
+
+        Example:
+            >>> import asyncio
+            >>> async def main():
+            ...     async with Client("memory://") as client:
+            ...         txn = await client.new_transaction()
+            ...         prepared = await txn.prepare("invoice-42")
+            ...         await (await client.resume_transaction(prepared)).commit()
+            ...         return await client.prepared_transactions()
+            >>> asyncio.run(main())
+            []
+        """
+        return await in_thread(self._blocking.prepared_transactions)
+
+    async def resume_transaction(self, prepared: PreparedTransaction | TxnID) -> Transaction:
+        """Return a prepared transaction; see `embeddedpulsar.Client.resume_transaction`.
+
+        Example:
+            >>> import asyncio
+            >>> async def main():
+            ...     async with Client("memory://") as client:
+            ...         prepared = await (await client.new_transaction()).prepare("invoice-42")
+            ...         txn = await client.resume_transaction(prepared)
+            ...         await txn.abort()
+            ...         return txn.state.name
+            >>> asyncio.run(main())
+            'ABORTED'
+        """
+        return await Transaction(lambda: self._blocking.resume_transaction(prepared)).__aenter__()
 
     async def get_topic_partitions(self, topic: str) -> list[str]:
         """Return the names of the partitions of a topic, or its own full name. Creates nothing.

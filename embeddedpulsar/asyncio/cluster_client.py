@@ -13,7 +13,12 @@ from embeddedpulsar.asyncio.consumer import Consumer, Reader
 from embeddedpulsar.asyncio.producer import Producer
 from embeddedpulsar.asyncio.worker_threads import AsyncFacade, in_thread, renumber, threads
 from embeddedpulsar.client.producer.bulk_publisher import SentMessages
-from embeddedpulsar.cluster.client import ClusterClient, ClusterConsumer, acknowledgeable
+from embeddedpulsar.cluster.client import (
+    ClusterClient,
+    ClusterConsumer,
+    acknowledgeable,
+    refuse_transaction,
+)
 from embeddedpulsar.cluster.translation import failure, library, not_supported
 from embeddedpulsar.message import Message, T
 from embeddedpulsar.message_id import MessageId
@@ -62,6 +67,7 @@ class ClusterAsyncioProducer(Producer[T]):
         AsyncFacade.__init__(self, producer)
 
     async def send(self, content: T | None, *args: Any, **options: Any) -> MessageId:
+        refuse_transaction(options.pop("txn", None))
         message_id: MessageId = await _answer(
             lambda callback: self._blocking.send_async(content, callback, *args, **options)
         )
@@ -79,10 +85,12 @@ class ClusterAsyncioConsumer(Consumer[T]):
 
     _blocking: ClusterConsumer[T]
 
-    async def acknowledge(self, message: Message[T] | MessageId) -> None:
+    async def acknowledge(self, message: Any, *, txn: Any = None) -> None:
+        refuse_transaction(txn)
         await self._answered("acknowledge_async", message)
 
-    async def acknowledge_cumulative(self, message: Message[T] | MessageId) -> None:
+    async def acknowledge_cumulative(self, message: Message[T] | MessageId, *, txn: Any = None) -> None:
+        refuse_transaction(txn)
         await self._answered("acknowledge_cumulative_async", message)
 
     async def _answered(self, name: str, message: Message[T] | MessageId) -> None:

@@ -9,14 +9,21 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, ItemsView, Iterator, KeysView, Mapping, ValuesView
 from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
-from embeddedpulsar.asyncio.worker_threads import AsyncFacade, in_thread, renumber, try_or_start
+from embeddedpulsar.asyncio.transaction import Transaction, begun
+from embeddedpulsar.asyncio.worker_threads import (
+    AsyncFacade,
+    in_thread,
+    late_imports,
+    renumber,
+    try_or_start,
+)
 from embeddedpulsar.client.client_context import ProcessBound
 from embeddedpulsar.exceptions import AlreadyClosed, PulsarException
 from embeddedpulsar.message import T
 from embeddedpulsar.records import Generic
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Sequence
 
     from embeddedpulsar.client.client_context import ClientContext
     from embeddedpulsar.client.consumer.consumer import Consumer as BlockingConsumer
@@ -148,29 +155,92 @@ class Consumer(MessageStream[T]):
     async def _next(self) -> Message[T]:
         return await self.receive()
 
-    async def acknowledge(self, message: Message[T] | MessageId) -> None:
+    async def acknowledge(
+        self,
+        message: Message[T] | MessageId | Sequence[Message[T] | MessageId],
+        *,
+        txn: Transaction | None = None,
+    ) -> None:
         """Acknowledge a message. It is written together with others within ``ack_group_time_ms``.
 
-        With ``ack_receipt_enabled`` or a group time of 0, this returns when the acknowledgement is written.
+        With ``ack_receipt_enabled`` or a group time of 0, and in a transaction, this returns when the
+        acknowledgement is written.
+
+        Args:
+            message: as for `embeddedpulsar.Consumer.acknowledge`.
+            txn: the transaction that acknowledges, likewise. Not in ``pulsar.asyncio``.
 
         Raises:
             ValueError: neither a message nor an id.
             AlreadyClosed: the consumer is closed.
+            TransactionConflict, InvalidTxnStatusError, NotConnected: as for
+                `embeddedpulsar.Consumer.acknowledge`.
         """
+        if txn is not None:
+            transaction = await begun(txn)
+            return await in_thread(lambda: self._blocking.acknowledge(message, txn=transaction))
         await self._acknowledged(self._blocking.acknowledge, message)
 
-    async def acknowledge_cumulative(self, message: Message[T] | MessageId) -> None:
+    async def acknowledge_cumulative(
+        self, message: Message[T] | MessageId, *, txn: Transaction | None = None
+    ) -> None:
         """Acknowledge a message and everything before it.
+
+        Args:
+            message: a message, or its id.
+            txn: as for `acknowledge`.
 
         Raises:
             CumulativeAcknowledgementNotAllowedError: the subscription is Shared or Key_Shared.
             AlreadyClosed: the consumer is closed.
+            TransactionConflict, InvalidTxnStatusError, NotConnected: as for `acknowledge`.
         """
+        if txn is not None:
+            transaction = await begun(txn)
+            return await in_thread(lambda: self._blocking.acknowledge_cumulative(message, txn=transaction))
         await self._acknowledged(self._blocking.acknowledge_cumulative, message)
 
-    async def _acknowledged(
-        self, function: Callable[[Message[T] | MessageId], None], message: Message[T] | MessageId
-    ) -> None:
+    async def transactions(
+        self, max_messages: int = 100, *, timeout_ms: int = 60_000, label: str = ""
+    ) -> AsyncIterator[tuple[list[Message[T]], Transaction]]:
+        """Consume, transform, produce; see `embeddedpulsar.Consumer.transactions`.
+
+        After a ``break`` without a commit the transaction is aborted when the loop has let go of it.
+
+        Example:
+            >>> import asyncio
+            >>> from embeddedpulsar.asyncio import Client
+            >>> async def main():
+            ...     async with Client("memory://") as client:
+            ...         consumer = await client.subscribe("orders", "billing")
+            ...         orders, bills = [await client.create_producer(name) for name in ("orders", "bills")]
+            ...         await asyncio.gather(*(orders.send(b"%d" % i) for i in range(3)))
+            ...         async for messages, txn in consumer.transactions():
+            ...             total = sum(int(message.data()) for message in messages)
+            ...             await bills.send(b"%d" % total, txn=txn)
+            ...             await txn.commit()
+            ...             return total
+            >>> asyncio.run(main())
+            3
+        """
+        with late_imports():
+            from embeddedpulsar.client.transaction import begin
+        core = self._blocking._core.client
+        while True:
+            try:
+                messages = [await self.receive()]
+            except AlreadyClosed:
+                return
+            while len(messages) < max_messages:
+                message = self._blocking.receive_nowait()
+                if message is None:
+                    break
+                messages.append(message)
+            async with Transaction(lambda: begin(core, timeout_ms, label)) as txn:
+                await self.acknowledge(messages, txn=txn)
+                yield messages, txn
+
+    async def _acknowledged(self, function: Callable[[Any], None], message: Any) -> None:
         # A thread for each acknowledgement costs more than the acknowledgement, so only where it may wait.
         if self._acknowledging_blocks:
             return await in_thread(lambda: function(message))

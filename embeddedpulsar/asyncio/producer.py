@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
 
+from embeddedpulsar.asyncio.transaction import begun, with_blocking
 from embeddedpulsar.asyncio.worker_threads import AsyncFacade, in_thread, in_thread_to_its_end, renumber
 from embeddedpulsar.client.arguments import Options, check_options
 from embeddedpulsar.client.client_context import ProcessBound
@@ -22,7 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from datetime import timedelta
 
+    from embeddedpulsar.asyncio.transaction import Transaction
     from embeddedpulsar.client.producer.producer import Producer as BlockingProducer
+    from embeddedpulsar.client.transaction import Transaction as BlockingTransaction
 
 
 Outcome = tuple["asyncio.Future[Any]", Any, bool]
@@ -123,6 +126,7 @@ class SendManyOptions(TypedDict, total=False):
     sequence_ids: Iterable[int] | None
     batching_max_messages: int
     batching_max_allowed_size_in_bytes: int
+    txn: Transaction | None
 
 
 class SendArrowOptions(TypedDict, total=False):
@@ -136,6 +140,7 @@ class SendArrowOptions(TypedDict, total=False):
     sequence_id: str | None
     batching_max_messages: int
     batching_max_allowed_size_in_bytes: int
+    txn: Transaction | None
 
 
 class Producer(ProcessBound, AsyncFacade, Generic[T]):
@@ -206,6 +211,8 @@ class Producer(ProcessBound, AsyncFacade, Generic[T]):
         event_timestamp: int | None = None,
         deliver_at: int | None = None,
         deliver_after: timedelta | None = None,
+        *,
+        txn: Transaction | None = None,
     ) -> MessageId:
         """Publish a message and wait until it is stored.
 
@@ -216,6 +223,8 @@ class Producer(ProcessBound, AsyncFacade, Generic[T]):
 
         Args:
             content: as for `embeddedpulsar.Producer.send`, and so are the other options.
+            txn: the transaction that the message is of; see `embeddedpulsar.asyncio.Transaction`. Not in
+                ``pulsar.asyncio``.
 
         Returns:
             The id of the message.
@@ -251,11 +260,13 @@ class Producer(ProcessBound, AsyncFacade, Generic[T]):
             deliver_after,
             self._blocking._wall_ms,
         )
-        sent = self._of_loop()
+        sent, transaction = self._of_loop(), None
+        if txn is not None:
+            transaction = await begun(txn)
         if not self._most_pending:
-            return await self._send(sent, content, options)
+            return await self._send(sent, content, options, transaction)
         async with self._room:
-            return await self._send(sent, content, options)
+            return await self._send(sent, content, options, transaction)
 
     def _of_loop(self) -> SendResults:
         """Return the state of the running loop."""
@@ -269,19 +280,21 @@ class Producer(ProcessBound, AsyncFacade, Generic[T]):
             self._room, self._turn = asyncio.Semaphore(self._most_pending), asyncio.Lock()
         return sent
 
-    async def _send(self, sent: SendResults, content: T | None, options: Options) -> MessageId:
+    async def _send(
+        self, sent: SendResults, content: T | None, options: Options, txn: BlockingTransaction | None
+    ) -> MessageId:
         future: asyncio.Future[MessageId] = sent.loop.create_future()
         callback = SendCallback(sent, future)
-        if self._sends_block:
+        if self._sends_block or (txn is not None and txn._blocks):
             self._entering += 1
             try:
                 async with self._turn:  # one thread at a time, to keep the order
-                    await in_thread(lambda: self._blocking._enqueue(content, callback, options))
+                    await in_thread(lambda: self._blocking._enqueue(content, callback, options, txn))
             finally:
                 self._entering -= 1
         else:
             try:
-                self._blocking._enqueue(content, callback, options)
+                self._blocking._enqueue(content, callback, options, txn)
             except PulsarException as error:
                 renumber(error)
                 raise
@@ -325,8 +338,9 @@ class Producer(ProcessBound, AsyncFacade, Generic[T]):
         """
         # Sends that wait for their turn come first; all others are in the queue of the producer already.
         await self._sent_before()
-        send_many = self._blocking.send_many
-        return await in_thread_to_its_end(lambda: send_many(contents, **options), SentMessages())
+        send_many: Any = self._blocking.send_many
+        given = with_blocking(options)
+        return await in_thread_to_its_end(lambda: send_many(contents, **given), SentMessages())
 
     async def send_arrow(self, data: Any, **options: Unpack[SendArrowOptions]) -> SentMessages:
         """Publish Arrow columns, one message per row, and wait until they are stored, like `send_many`.
@@ -354,8 +368,9 @@ class Producer(ProcessBound, AsyncFacade, Generic[T]):
             2
         """
         await self._sent_before()
-        send_arrow = self._blocking.send_arrow
-        return await in_thread_to_its_end(lambda: send_arrow(data, **options), SentMessages())
+        send_arrow: Any = self._blocking.send_arrow
+        given = with_blocking(options)
+        return await in_thread_to_its_end(lambda: send_arrow(data, **given), SentMessages())
 
     async def _sent_before(self) -> None:
         """Wait until the underlying producer has all messages sent before."""

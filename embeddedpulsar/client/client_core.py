@@ -453,10 +453,10 @@ class ClientCore:
         self._consumers.clear()
         self._publishers.clear()
         # What they queued has failed, so nothing is left that could be committed.
-        for transaction in list(self._transactions.values()):
+        while self._transactions:
+            _, transaction = self._transactions.popitem()
             with contextlib.suppress(PulsarException):  # it ends at its timeout, or with the process
                 timing.within_half(transaction._end_with_client)
-        self._transactions.clear()
         # The publishers are closed, so nothing is left to store. The callbacks come behind them: each failed
         # message has one.
         self.flusher.close()

@@ -259,6 +259,8 @@ class Transaction(ProcessBound):
         "_subscriptions",
     )
 
+    _blocks = False  # whether an operation may wait for a lock, once the transaction has begun
+
     def __init__(self, core: ClientContext, own: engine.Transaction | engine.JoinedTransaction) -> None:
         self._core: Final = core
         self._engine: Final[Any] = own
@@ -555,6 +557,7 @@ class JoinedTransaction(Transaction):
     """
 
     __slots__ = ()
+    _blocks = True
 
     @property
     def token(self) -> bytes:

@@ -402,8 +402,9 @@ class Store:
         session.topics = TopicList(session, self.clock, durable=self.durability != PROCESS)
         self._inactive = InactiveTopics(session, self._topics.in_use, partial(self._use, session), self.clock)
         self._topics.on_policies = self._inactive.renew
-        options, transactions = self._options(session), session.transactions
-        transactions.durability, transactions.interval_s = options.durability, options.interval_ms / 1000
+        requested, transactions = self._requested_options, session.transactions
+        transactions.durability = requested.durability if requested else self.durability
+        transactions.interval_s = self._interval_ms / 1000
         transactions.on_ended = self._topics.settle_transactions
         PolicyWatch(session.control.words, session.mailbox, session.chores, self._topics.look_at_policies)
         self._session = session

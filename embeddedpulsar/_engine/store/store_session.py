@@ -631,7 +631,8 @@ class StoreSession:
             closing.callback(self.catalog.close)
             closing.callback(self.peers.close)
             closing.callback(self.mailbox.close)
-            closing.callback(self.transactions.close)
+            if self.transactions.is_in_use:
+                closing.callback(self.transactions.close)
             closing.callback(self.scheduler.close)
             closing.callback(self.chores.close)
 

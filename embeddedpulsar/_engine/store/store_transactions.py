@@ -108,8 +108,8 @@ class StoreTransactions:
         self._exists = False
         self._is_closed = False
         # Of the thread of chores, but for the adding of ids.
-        self._seen: set[int] = set()
-        self._watched: set[bytes] = set()
+        self._seen: set[int] = {*()}  # without a call, of which each opening of a store pays
+        self._watched: set[bytes] = {*()}
         self._timer: Timer | None = None
         self._blocked: dict[int, None] = {}
         self._blocked_timer: Timer | None = None
@@ -117,6 +117,11 @@ class StoreTransactions:
         self.on_ended: Callable[[], object] = int
 
     # -- the log -----------------------------------------------------------------------------------
+
+    @property
+    def is_in_use(self) -> bool:
+        """Whether there is anything to close."""
+        return self._log is not None or self._view is not None
 
     @property
     def exists(self) -> bool:
@@ -359,9 +364,8 @@ class StoreTransactions:
             view, self._view = self._view, None
         finally:
             self._mutex.release()
-        for owner in list(self._watched):
-            self._host.mailbox.unwatch(owner, self._on_death)
-        self._watched.clear()
+        while self._watched:
+            self._host.mailbox.unwatch(self._watched.pop(), self._on_death)
         if view is not None:
             view.close()
         if log is not None:

@@ -299,13 +299,13 @@ class _Counting:
 def test_facts_of_the_commit(client, topic):
     """The record of the decision says what was stored where."""
     log = client._core.store.transactions.log()
+    consumer = topic.consumer()
     topic.publish(1)
     producer, other = topic.producer(), topic.producer()
     with client.transaction() as txn:
         first = producer.send(b"a", txn=txn)
         other.send(b"b", txn=txn)
         last = producer.send(b"c", txn=txn)
-        consumer = topic.consumer()
         consumer.acknowledge(receive_all(consumer)[0], txn=txn)
     from embeddedpulsar._engine.txn.transaction_view import TransactionView
 
