@@ -14,7 +14,6 @@ from tests.support.held_elsewhere import held_elsewhere
 async def taken(consumer, count):
     """So many messages, and then none."""
     found = [(await asyncio.wait_for(consumer.receive(), 10)).data() for _ in range(count)]
-    await asyncio.sleep(0.05)
     assert consumer._blocking.receive_nowait() is None
     return found
 
@@ -52,16 +51,17 @@ def test_a_cancellation_aborts(run):
 
     async def main(client):
         producer, begun = await client.create_producer("topic"), []
+        is_sent = asyncio.Event()
 
         async def work():
             async with client.transaction() as txn:
                 begun.append(txn)
                 await producer.send(b"a", txn=txn)
-                await asyncio.sleep(60)
+                is_sent.set()
+                await asyncio.Event().wait()
 
         task = asyncio.create_task(work())
-        while not begun or producer.last_sequence_id() < 0:
-            await asyncio.sleep(0.01)
+        await is_sent.wait()
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
@@ -103,11 +103,10 @@ def test_the_loop_goes_on_while_a_lock_is_held(run, store_path):
         producer = await client.create_producer("topic")
         await (await client.new_transaction()).abort()
         txn = await client.new_transaction()
-        (await producer.send(b"a", txn=await client.new_transaction()),)
+        await producer.send(b"a", txn=await client.new_transaction())
         with held_elsewhere(store_path / "txn" / "lock"):
             sending = asyncio.create_task(producer.send(b"b", txn=txn))
-            for _ in range(5):
-                await asyncio.sleep(0.01)
+            await asyncio.wait([sending], timeout=0.05)
             assert not sending.done()
         await asyncio.wait_for(sending, 10)
         await txn.commit()
