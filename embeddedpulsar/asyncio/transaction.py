@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from embeddedpulsar._engine.platform import timing
-from embeddedpulsar.asyncio.worker_threads import in_thread, renumber
+from embeddedpulsar.asyncio.worker_threads import in_thread, renumber, timing
 from embeddedpulsar.client.arguments import check_transaction
 from embeddedpulsar.client.client_context import ProcessBound
 from embeddedpulsar.exceptions import InvalidTxnStatusError, LockTimeout, PulsarException

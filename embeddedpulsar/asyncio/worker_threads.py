@@ -9,8 +9,9 @@ from collections.abc import Callable
 from typing import Any, Final, Generic, Self, TypeVar
 
 from embeddedpulsar import error_text
-from embeddedpulsar._engine.platform import package_log, timing
+from embeddedpulsar._engine.platform import package_log
 from embeddedpulsar._engine.platform import threads as threads
+from embeddedpulsar._engine.platform import timing as timing
 from embeddedpulsar._engine.platform.descriptors import late_imports as late_imports
 from embeddedpulsar.client import client_threads
 from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout, PulsarException, ThreadLimitError
