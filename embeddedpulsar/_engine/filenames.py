@@ -2,7 +2,7 @@
 
     ctl · lock · sync.lock · topic.meta · policies · schemas · journal.<gen> · <ledger:020>.log
     <ledger:020>.idx · compaction · compaction.lock · compacted.<number> · function.lock
-    <ledger:020>.cold · offload · offload.lock · fetch.lock
+    <ledger:020>.cold · offload · offload.lock · fetch.lock · transactions
     pins/<ledger:020>, pins/<ledger:020>.<sink>
     subscriptions/<dir>/{ctl,lock,journal.<gen>,snapshot.<gen>,acks.<consumer id>,compacted-start}
 
@@ -33,6 +33,7 @@ PINS: Final = "pins"
 LOG_SUFFIX: Final = ".log"
 INDEX_SUFFIX: Final = ".idx"
 TOPICS: Final = "topics"
+FOLDED: Final = "transactions"
 TRANSACTIONS: Final = "txn"
 """In the directory of a store, like the next one."""
 OUTBOX: Final = "outbox."
@@ -177,6 +178,11 @@ def index_path(directory: str, ledger_id: int) -> str:
 def cold_path(directory: str, ledger_id: int) -> str:
     """The note of a ledger that is in an offload location."""
     return os.path.join(directory, f"{ledger_id:0{_LEDGER_DIGITS}d}{COLD_SUFFIX}")
+
+
+def folded_path(directory: str) -> str:
+    """The document about the transactions of a topic whose outcomes the store has forgotten."""
+    return os.path.join(directory, FOLDED)
 
 
 def offload_path(directory: str) -> str:

@@ -158,6 +158,7 @@ KIND_COLD_LEDGER: Final = 14
 KIND_OFFLOAD: Final = 15
 KIND_OBJECT_OWNER: Final = 16
 KIND_TRANSACTION_SNAPSHOT: Final = 17
+KIND_FOLDED_TRANSACTIONS: Final = 18
 
 
 def encode_document(kind: int, fields: dict[str, Any], version: int = FORMAT_VERSION) -> bytes:
@@ -181,6 +182,16 @@ def encode_document(kind: int, fields: dict[str, Any], version: int = FORMAT_VER
         raise ValueError(f"a document of {length} bytes; at most {MAX_DOCUMENT_SIZE}")
     front = _FRONT.pack(MAGIC, version, kind, length)
     return front + struct.pack("<I", crc32(body, crc32(front))) + body
+
+
+def document_version(data: Buffer) -> int:
+    """The version in the header of a document, which is not verified.
+
+    Example:
+        >>> document_version(encode_document(KIND_POLICIES, {}))
+        1
+    """
+    return int.from_bytes(data[4:6], "little")
 
 
 def decode_document(data: Buffer, kind: int, newest: int = FORMAT_VERSION) -> dict[str, Any]:

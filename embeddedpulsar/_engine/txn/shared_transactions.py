@@ -786,7 +786,7 @@ class SharedTransactions:
                 except OSError:
                     words[_UNFLUSHED] = 1
             if words[_UNFLUSHED]:
-                self.section(self._rewrite)
+                self.section(self.rewrite)
             if failpoints.ACTIVE:
                 failpoints.hit("txn:flushed")
         except (*_NO_FLUSH, StorageError):
@@ -804,7 +804,8 @@ class SharedTransactions:
         if word > self._words[_SYNCED]:
             self._words[_SYNCED] = word
 
-    def _rewrite(self) -> None:
+    def rewrite(self) -> None:
+        """Store the state in a new generation of the journal, durably. Under the lock."""
         self.catch_up()
         self._journal.compact(self._wall_ms())
         self._words[_UNFLUSHED] = 0

@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable
 from functools import partial
 
-from embeddedpulsar._engine.filenames import outcome_path, outcomes_in
+from embeddedpulsar._engine.filenames import generations_among, journal_path, outcome_path, outcomes_in
 from embeddedpulsar._engine.format import transaction_record as record
 from embeddedpulsar._engine.format.control import TXN_SLOTS, TransactionSlotWord, TransactionWord
 from embeddedpulsar._engine.format.transaction_record import ParticipantFacts
@@ -53,6 +53,7 @@ failpoints.declare("txn:lowest_recorded", "txn:lowest_raised", "txn:table_unlink
 _JOURNAL: Final = TransactionWord.JOURNAL
 _NEXT_ID: Final = TransactionWord.NEXT_ID
 _LOWEST: Final = TransactionWord.LOWEST
+_LONG_JOURNALS: Final = 128 << 10
 _BACKSTOP_S: Final = 1.0
 """How often a transaction that is waited for is looked at though no process rang."""
 _DEATH_RETRY_S: Final = 5e-3
@@ -132,6 +133,7 @@ class TransactionLog:
         outcome, range_of: see `SharedTransactions`.
         now_ms: see `SharedTransactions.now_ms`.
         is_flushed: whether a commit is durable by default.
+        path: of its directory.
     """
 
     def __init__(self, shared: SharedTransactions) -> None:
@@ -141,6 +143,7 @@ class TransactionLog:
         self.range_of: Final = shared.range_of
         self.now_ms: Final = shared.now_ms
         self.is_flushed: Final = shared.must_flush
+        self.path: Final = shared.directory
         self._shared: Final = shared
         self._words: Final = shared.control.words
         self._waiter_slot = 0
@@ -550,12 +553,41 @@ class TransactionLog:
 
     # -- folding -----------------------------------------------------------------------------------
 
+    def lowest(self) -> int:
+        """Outcomes of transactions with lower ids are forgotten: `FoldedOutcomes` knows them. Lock-free."""
+        return int(self._words[_LOWEST])
+
+    def next_id(self) -> int:
+        """The id that the next transaction gets. Lock-free."""
+        return int(self._words[_NEXT_ID])
+
+    def decided(self) -> int:
+        """The journal word: another one once anything was decided. Lock-free."""
+        return int(self._words[_JOURNAL])
+
+    def lowest_undecided(self) -> int:
+        """All transactions with lower ids have ended, and no operation of theirs is admitted from now on.
+
+        One that was admitted before may be under way: it ends with the hold of the lock in which it was.
+        """
+
+        def body() -> int:
+            self._shared.catch_up()
+            return self._lowest_in_use()
+
+        return self._shared.section(body)
+
+    def _lowest_in_use(self) -> int:
+        words, control = self._words, self.control
+        slots = [words[control.word_of(slot)] >> 4 for slot in control.used_slots()]
+        return int(min([words[_NEXT_ID], *slots, *self._shared.decisions.prepared]))
+
     def raise_lowest(self, lowest_asked: int) -> int:
         """Forget the outcomes that nothing asks for any more.
 
         Args:
-            lowest_asked: the lowest id that a ledger without a list of aborted ones, or a pending
-                acknowledgement, may ask for. The lists of the others are durable.
+            lowest_asked: no topic asks for a lower id but those whose documents know it, durably, and no
+                subscription does.
 
         Returns:
             The lowest id that is still known: an older one may be open or prepared.
@@ -563,9 +595,8 @@ class TransactionLog:
 
         def body() -> int:
             self._shared.catch_up()
-            words, control = self._words, self.control
-            slots = [words[control.word_of(slot)] >> 4 for slot in control.used_slots()]
-            lowest = min([lowest_asked, words[_NEXT_ID], *slots, *self._shared.decisions.prepared])
+            words = self._words
+            lowest = min(lowest_asked, self._lowest_in_use())
             if lowest > words[_LOWEST]:
                 # 1. The record, so that the next snapshot is without them. 2. The word: from here on readers
                 # ask their ledgers.
@@ -588,6 +619,19 @@ class TransactionLog:
                     failpoints.hit("txn:table_unlinked")
         self._shared.forget_tables(lowest)
         return lowest
+
+    def shrink_journal(self) -> None:
+        """Begin a new generation of the journal, and drop the one before the present one, if they are long.
+
+        For housekeeping, when nothing was decided for some time: what transactions did, which is compared
+        with the logs after a power loss, goes with the older one.
+        """
+        directory = self._shared.directory
+        journals = generations_among(descriptors.names_in(directory))[0]
+        with contextlib.suppress(FileNotFoundError):  # another process was faster
+            size = sum(os.path.getsize(journal_path(directory, generation)) for generation in journals)
+            if size > _LONG_JOURNALS:
+                self._shared.section(self._shared.rewrite)
 
     def note_torn(self, count: int) -> None:
         """Count committed transactions of which a power loss took a part."""

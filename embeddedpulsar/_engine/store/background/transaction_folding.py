@@ -1,0 +1,381 @@
+"""Folding: outcomes of transactions that have ended go from the store into the topics that may ask for them.
+
+In this order: the lowest id of a transaction that has not ended; then, topic by topic, the lock of the topic
+once, so that what was admitted before is stored, the document of its aborted transactions, durably, and its
+subscriptions, which take over what has ended; then `TransactionLog.raise_lowest`. A process that dies in
+between leaves documents that know more than they are asked for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Generator, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from embeddedpulsar._engine.filenames import (
+    COLD_SUFFIX,
+    control_path,
+    ledgers_of,
+    lock_path,
+    subscriptions_path,
+)
+from embeddedpulsar._engine.format.control import SubscriptionWord
+from embeddedpulsar._engine.format.document import document_version
+from embeddedpulsar._engine.format.frame import FLAG_TXN, FORMAT_VERSION
+from embeddedpulsar._engine.format.subscription_record import TRANSACTION_ACK
+from embeddedpulsar._engine.log.journal_file import JournalFile, generations
+from embeddedpulsar._engine.log.position import Position
+from embeddedpulsar._engine.log.segment import read_segment_header
+from embeddedpulsar._engine.platform import descriptors, disk, failpoints, threads, timing
+from embeddedpulsar._engine.platform.file_lock import FileLock
+from embeddedpulsar._engine.store.background.housekeeping import PATIENCE_S, SLICE_S, ChoresFailed
+from embeddedpulsar._engine.txn.folded_transactions import Fold, FoldedTransactions
+from embeddedpulsar._engine.txn.transaction_files import SHIFT
+from embeddedpulsar._engine.txn.transaction_state import Outcome
+from embeddedpulsar.exceptions import (
+    CorruptionError,
+    LockTimeout,
+    PulsarException,
+    SubscriptionNotFound,
+    TopicNotFound,
+)
+from embeddedpulsar.topic_name import PERSISTENT
+
+if TYPE_CHECKING:
+    from embeddedpulsar._engine.log.log import Cursor, Log
+    from embeddedpulsar._engine.platform.timing import Clock
+    from embeddedpulsar._engine.store.open_topics import TopicUse
+    from embeddedpulsar._engine.store.store_session import StoreSession
+    from embeddedpulsar._engine.store.topic import Topic
+    from embeddedpulsar._engine.txn.transaction_log import TransactionLog
+
+failpoints.declare("fold:begun", "fold:topics_done")
+
+_UNDONE: Final = "the outcomes of finished transactions are kept"
+
+_EVERY_S: Final = 60.0
+_NAMES: Final = 64
+_CHUNK: Final = 1024
+"""Entries that the index is asked about at once."""
+_ENTRIES: Final = 256
+"""Entries that are read at once."""
+_BYTES: Final = 1 << 20
+_UNLIMITED: Final = 1 << 62
+_IN_SLOT: Final = FLAG_TXN >> 16
+_IS_FLAGGED: Final = bytes(bool(flags & _IN_SLOT) for flags in range(256))
+_PAGE: Final = 4096
+_HEAD: Final = 16
+_WORD: Final = 8 * SubscriptionWord.JOURNAL
+
+
+class _Overtaken(Exception):
+    """Another process has folded what a pass is about."""
+
+
+class TransactionFolding:
+    """The `Chore` that lets the store forget outcomes.
+
+    Role: begins a pass when a whole table of outcomes can go, and makes it in slices. Invariants: an id is
+    forgotten when each topic that stored something for it has it in its document, if it was aborted, and no
+    subscription has anything pending of it. A document that another process wrote meanwhile is not replaced
+    by an older one: it is compared and written in one slice, under the housekeeping lock.
+    Callers: `do_chores` the thread of housekeeping, under its lock; others any thread. It uses the session
+    that it was made with: the lock of the registry is held while it is closed.
+
+    Args:
+        session: of the store.
+        log: the transaction log; None in a store that never had a transaction.
+        use_topic: a hold on a topic that exists, to look at it; takes no lock of the store's registry.
+        clock: of the store.
+    """
+
+    name: Final = "finished transactions"
+    is_deleted: Final = False
+
+    def __init__(
+        self,
+        session: StoreSession,
+        log: Callable[[], TransactionLog | None],
+        use_topic: Callable[[str], TopicUse],
+        clock: Clock,
+    ) -> None:
+        self._session: Final = session
+        self._existing_log: Final = log
+        self._use_topic: Final = use_topic
+        self._clock: Final = clock
+        self._lock: Final = threads.RLock()  # held during a slice
+        self._is_closed = False
+        self._pass: Generator[None] | None = None
+        self._decided = 0  # the journal word at the last look
+        self._scanned: dict[str, Position] = {}
+        """By topic: up to here nothing is to be folded, though the document does not say so."""
+        self._settled: dict[str, bytes] = {}
+        """By subscription: its journal word when nothing was pending."""
+
+    def chores_every_s(self) -> float:
+        """How often to look."""
+        return min(_EVERY_S, self._session.settings.retentionCheckIntervalInSeconds)
+
+    def do_chores(self, done: list[str]) -> bool:
+        """Fold some topics; what was forgotten is noted in ``done``. True if the pass is not over."""
+        try:
+            self._lock.acquire()
+            log = None if self._is_closed else self._existing_log()
+            if log is None:
+                return False
+            if self._pass is None:
+                self._shrink_if_idle(log)
+                if not _is_due(log):
+                    return False
+                self._pass = self._fold(log, done)
+            began, is_over = self._clock.monotonic(), True
+            try:
+                # The waits for locks of a slice end together: others wait for the housekeeping lock.
+                is_over = timing.within(PATIENCE_S, self._do_slice, self._pass, began)
+            except LockTimeout:
+                raise  # the next look begins another pass
+            except (PulsarException, OSError, ImportError) as e:
+                raise ChoresFailed([(e, _UNDONE)]) from e
+            finally:
+                if is_over:
+                    self._end_pass()
+            return not is_over
+        finally:
+            self._lock.release()
+
+    def _do_slice(self, steps: Iterator[None], began: float) -> bool:
+        """Whether the pass is over."""
+        with contextlib.suppress(_Overtaken):
+            return not any(self._clock.monotonic() - began > SLICE_S for _ in steps)
+        return True
+
+    def _end_pass(self) -> None:
+        steps, self._pass = self._pass, None
+        if steps is not None:
+            steps.close()  # it gives up the topic that it has
+
+    def _shrink_if_idle(self, log: TransactionLog) -> None:
+        """Drop what the journal says of transactions, if nothing was decided since the last look."""
+        decided = log.decided()
+        if decided == self._decided:
+            log.shrink_journal()
+            decided = log.decided()
+        self._decided = decided
+
+    # -- a pass ------------------------------------------------------------------------------------
+
+    def _fold(self, log: TransactionLog, done: list[str]) -> Generator[None]:
+        """Make a pass; gives way between two steps."""
+        # First: what begins from here on has a higher id, and so has all that is stored for it.
+        below = log.lowest_undecided()
+        before = log.lowest()
+        failpoints.hit("fold:begun")
+        start, names = "", [""]
+        while names:
+            names = self._session.catalog.names_from(f"{PERSISTENT}://", start, _NAMES)
+            for name in names:
+                with contextlib.suppress(TopicNotFound, FileNotFoundError):  # it was deleted meanwhile
+                    yield from self._fold_name(log, name, below)
+                yield
+            start = f"{names[-1]}\0" if names else start
+        failpoints.hit("fold:topics_done")
+        log.raise_lowest(below)
+        done.append(f"the outcomes of {below - before:,} finished transactions were folded into their topics")
+
+    def _fold_name(self, log: TransactionLog, name: str, below: int) -> Iterator[None]:
+        entry = self._session.catalog.find(name)
+        if entry is None or not entry.is_made or entry.partitions:
+            return
+        directory = self._session.directories.path(entry)
+        if not os.path.isdir(directory):
+            return
+        # What was admitted before is stored by whoever is in the lock.
+        lock = FileLock(lock_path(directory))
+        try:
+            lock.acquire(PATIENCE_S)
+        finally:
+            lock.release()
+            lock.close()
+        yield from self._fold_topic(log, name, directory, below)
+        yield from self._settle(name, directory)
+
+    def _fold_topic(self, log: TransactionLog, name: str, directory: str, below: int) -> Iterator[None]:
+        while True:
+            folded = FoldedTransactions.read(directory)
+            after = max(folded.through, self._scanned.get(directory, folded.through))
+            if not _may_have_transactions(directory, after.ledger_id):
+                return
+            fold = Fold(folded, below, log.lowest(), partial(_final_outcome, log))
+            use = self._use_topic(name)
+            try:
+                ledger = use.topic.ledger
+                last = ledger.last_position() or after
+                for found in entries_of_transactions(ledger, directory, after, last):
+                    for ledger_id, entry_id, txn_id in found:
+                        fold.add(ledger_id, entry_id, txn_id)
+                    yield
+                first_retained = ledger.first_position().ledger_id
+            finally:
+                use.release()
+            new = fold.ended(last, first_retained)
+            if not fold.has_any:
+                self._scanned[directory] = new.through
+                return
+            # Another process may have made a pass between two slices of this one.
+            if FoldedTransactions.read(directory) == folded:
+                new.write(directory)
+                return
+
+    # -- subscriptions -----------------------------------------------------------------------------
+
+    def _settle(self, name: str, directory: str) -> Iterator[None]:
+        """Have the subscriptions of a topic follow what has ended."""
+        place = subscriptions_path(directory)
+        with contextlib.suppress(FileNotFoundError):
+            for number, each in enumerate(descriptors.names_in(place)):
+                path = os.path.join(place, each)
+                with contextlib.suppress(FileNotFoundError, NotADirectoryError):  # it ended meanwhile
+                    word = _journal_word(path)
+                    if self._settled.get(path) == word:
+                        continue
+                    if not _may_have_pending(path):
+                        self._settled[path] = word
+                        continue
+                    use = self._use_topic(name)
+                    try:
+                        _settle_all(use.topic)
+                    finally:
+                        use.release()
+                if number % _ENTRIES == 0:
+                    yield
+
+    def close(self) -> None:
+        """Look at nothing from here on. Waits for the slice that is under way."""
+        try:
+            self._lock.acquire()
+            self._is_closed = True
+            self._end_pass()
+        finally:
+            self._lock.release()
+        self._session.housekeeping.forget(self)
+
+
+def _is_due(log: TransactionLog) -> bool:
+    """Whether a pass lets a table go: a whole range of ids was given out, and all of them have ended."""
+    lowest = log.lowest() >> SHIFT
+    return log.next_id() >> SHIFT > lowest and log.lowest_undecided() >> SHIFT > lowest
+
+
+def _final_outcome(log: TransactionLog, txn_id: int) -> Outcome:
+    outcome = log.outcome(txn_id)
+    if not outcome.is_final:
+        # Nothing that may go on has so low an id: it is aborted by being looked at.
+        outcome = log.announce(txn_id).outcome
+        log.end_wait(txn_id)
+    if outcome not in (Outcome.COMMITTED, Outcome.ABORTED):
+        raise _Overtaken
+    return outcome
+
+
+def _may_have_transactions(directory: str, first: int) -> bool:
+    """Whether a ledger from ``first`` on may have entries of transactions, by the version of its segment."""
+    names = descriptors.names_in(directory)
+    ledgers = {*ledgers_of(names), *ledgers_of(names, COLD_SUFFIX)}
+    # The last first: once a topic has an entry of a transaction, its later segments are of that version.
+    for ledger_id in sorted(ledgers, reverse=True):
+        if ledger_id < first:
+            return False
+        with contextlib.suppress(FileNotFoundError, CorruptionError):  # trimmed, or read by another way
+            return read_segment_header(directory, ledger_id).version > FORMAT_VERSION
+    return False
+
+
+def entries_of_transactions(
+    log: Log, directory: str, after: Position, last: Position
+) -> Iterator[list[tuple[int, int, int]]]:
+    """The entries of transactions behind ``after``, up to ``last``: ledger, entry and transaction.
+
+    Yields:
+        Those of a part of the log at a time, also of one without any, so that the caller may give way.
+    """
+    cursor = log.cursor(after, inclusive=False)
+    for ledger_id, entries in log.ledgers():
+        if not after.ledger_id <= ledger_id <= last.ledger_id:
+            continue
+        first = after.entry_id + 1 if ledger_id == after.ledger_id else 0
+        end = last.entry_id + 1 if ledger_id == last.ledger_id else entries
+        if first < end and _is_of_first_version(directory, ledger_id):
+            continue
+        while first < end:
+            stop = min(first + _CHUNK, end)
+            columns = log.columns(Position(ledger_id, first), stop - first)
+            at = 0 if columns is None else _first_flagged(columns.flags)
+            if at < 0:
+                yield []
+            else:
+                cursor.seek(Position(ledger_id, first + at))
+                yield from _read(cursor, ledger_id, stop)
+            first = stop
+
+
+def _is_of_first_version(directory: str, ledger_id: int) -> bool:
+    with contextlib.suppress(FileNotFoundError, CorruptionError):
+        return read_segment_header(directory, ledger_id).version == FORMAT_VERSION
+    return False
+
+
+def _first_flagged(flags: bytes) -> int:
+    """The first slot of an entry of a transaction; -1 if there is none.
+
+    Example:
+        >>> _first_flagged(b"\\0\\1\\11"), _first_flagged(b"\\0\\1")
+        (2, -1)
+    """
+    return flags.translate(_IS_FLAGGED).find(1)
+
+
+def _read(cursor: Cursor, ledger_id: int, stop: int) -> Iterator[list[tuple[int, int, int]]]:
+    """Read on to an entry of a ledger; what is damaged is stepped over."""
+    position = Position(ledger_id, -1)
+    while position < Position(ledger_id, stop - 1):
+        views = cursor.read(_ENTRIES, _UNLIMITED, _BYTES)
+        if not views:
+            return
+        found = []
+        for view in views:
+            position = Position(view.ledger_id, view.entry_id)
+            transaction = view.transaction() if view.flags & FLAG_TXN else None
+            if transaction is not None and position < Position(ledger_id, stop):
+                found.append((*position, transaction[1]))
+        yield found
+
+
+def _journal_word(path: str) -> bytes:
+    """The journal word of a subscription: another one once anything was written to it."""
+    return disk.DISK.read_file(control_path(path), _PAGE)[_WORD : _WORD + 8]
+
+
+def _may_have_pending(path: str) -> bool:
+    """Whether a transaction may have something pending in a subscription, by its files."""
+    journals, snapshots = generations(path)
+    if not journals:
+        return False
+    newest = journals[-1]
+    journal = JournalFile(path, newest)
+    if any(entry.type == TRANSACTION_ACK for _, entry in journal.records(strict=False)):
+        return True
+    if newest not in snapshots:
+        return False
+    return document_version(disk.DISK.read_file(journal.snapshot_path, _HEAD)) > FORMAT_VERSION
+
+
+def _settle_all(topic: Topic) -> None:
+    for name in topic.subscriptions():
+        with contextlib.suppress(SubscriptionNotFound):
+            subscription = topic.use_subscription(name, create=False)
+            try:
+                subscription.pending_transactions()  # takes the lock, and has it follow what has ended first
+            finally:
+                topic.end_use(subscription, name)
