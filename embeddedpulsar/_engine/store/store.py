@@ -48,6 +48,7 @@ from embeddedpulsar.topic_name import TopicName
 if TYPE_CHECKING:
     from typing import Final
 
+    from embeddedpulsar._engine.store.background.transaction_folding import Folder
     from embeddedpulsar._engine.store.schema_registry import SchemaRegistry
 
 
@@ -406,6 +407,7 @@ class Store:
         transactions.durability = requested.durability if requested else self.durability
         transactions.interval_s = self._interval_ms / 1000
         transactions.on_ended = self._topics.settle_transactions
+        transactions.make_folder = partial(self._folder, session)
         PolicyWatch(session.control.words, session.mailbox, session.chores, self._topics.look_at_policies)
         self._session = session
         REGISTRY.add(_key(lease, self._refusal), self)
@@ -413,6 +415,11 @@ class Store:
             self._inactive.renew()
         else:
             self._topics.on_policies = int  # nothing is due here
+
+    def _folder(self, session: StoreSession) -> Folder:
+        with descriptors.late_imports():
+            from embeddedpulsar._engine.store.background.transaction_folding import Folder
+        return Folder(session, partial(self._use, session), self.clock)
 
     def release(self, reference: list[Store] | None = None) -> None:
         """Undo one `open`; the last one closes topics, catalog, locks and doorbell, in this order of need.
@@ -441,6 +448,7 @@ class Store:
                 self._topics.take_all()
                 return
             self._inactive.close()  # it opens topics
+            session.transactions.end_folding()  # so does this
             topics = self._topics.take_all()
             REGISTRY.forget(_key(session.lease, self._refusal), self)
             with contextlib.ExitStack() as closing:  # runs from the last to the first, whatever fails

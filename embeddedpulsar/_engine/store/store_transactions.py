@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from embeddedpulsar._engine.platform.mailbox import Mailbox
     from embeddedpulsar._engine.platform.peers import Peers
     from embeddedpulsar._engine.platform.timing import Clock, SchedulerLike, Timer
+    from embeddedpulsar._engine.store.background.transaction_folding import Folder
     from embeddedpulsar._engine.store.damage_channel import DamageChannel
     from embeddedpulsar._engine.store.store_root import StoreMeta
     from embeddedpulsar._engine.txn.transaction_log import TransactionLog
@@ -89,6 +90,7 @@ class StoreTransactions:
     Attributes:
         durability, interval_s: the default level of the store, for decisions too; set before the first use.
         on_ended: called, with no lock held, after transactions were ended that a dead process had left open.
+        make_folder: makes what lets the log forget outcomes; called by housekeeping.
     """
 
     is_deleted: Final = False
@@ -115,6 +117,8 @@ class StoreTransactions:
         self._blocked_timer: Timer | None = None
         self._late: Timer | None = None
         self.on_ended: Callable[[], object] = int
+        self.make_folder: Callable[[], Folder] | None = None
+        self._folder: Folder | None = None
 
     # -- the log -----------------------------------------------------------------------------------
 
@@ -346,14 +350,23 @@ class StoreTransactions:
         return min(_TEND_EVERY_S, self._host.settings.retentionCheckIntervalInSeconds)
 
     def do_chores(self, done: list[str]) -> bool:
-        """End what no process can go on with. As of `housekeeping.Chore`."""
+        """End what no process can go on with, and forget outcomes. As of `housekeeping.Chore`."""
         log = None if self._is_closed else self.existing()
         if log is not None:
             ended = log.tend()
             if ended:
                 done.append(f"{ended} transactions were ended that their processes had left")
                 self.on_ended()
+            if self._folder is None and self.make_folder is not None:
+                self._folder = self.make_folder()
+            return self._folder is not None and self._folder.fold(log, done)
         return False
+
+    def end_folding(self) -> None:
+        """Use no topic from here on. Waits for the slice that is under way."""
+        self.make_folder = None
+        if self._folder is not None:
+            self._folder.close()
 
     def close(self) -> None:
         """Close the log. What is open in it is aborted by others. Idempotent."""

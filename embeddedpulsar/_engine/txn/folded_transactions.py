@@ -7,11 +7,13 @@ the topics take over what they may still be asked for: which of them were aborte
 
 from __future__ import annotations
 
+import contextlib
+import os
 from array import array
 from collections.abc import Callable
 from typing import Final
 
-from embeddedpulsar._engine.filenames import folded_path
+from embeddedpulsar._engine.filenames import FOLDED, folded_path
 from embeddedpulsar._engine.format.document import (
     KIND_FOLDED_TRANSACTIONS,
     decode_document,
@@ -19,7 +21,7 @@ from embeddedpulsar._engine.format.document import (
 )
 from embeddedpulsar._engine.format.transaction_record import FIRST_TXN_ID
 from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
-from embeddedpulsar._engine.platform import disk, failpoints
+from embeddedpulsar._engine.platform import descriptors, disk, failpoints
 from embeddedpulsar._engine.txn.transaction_state import Outcome
 from embeddedpulsar.exceptions import CorruptionError, ForeignFileError, UnsupportedFormatVersion
 from embeddedpulsar.records import NamedTuple
@@ -42,7 +44,8 @@ class FoldedTransactions(NamedTuple):
         below: of the transactions with lower ids that stored something in the topic, those in ``ledgers``
             were aborted, and the others committed.
         through: all entries of transactions up to here are of such ids.
-        committed, aborted: how many there were, those in ledgers that are trimmed included.
+        committed, aborted: how many there were, those in ledgers that are trimmed included. A few count twice
+            if a process died while it folded.
         ledgers: a ledger, and the ids of those aborted whose last entry is in it, ascending; by ledger.
 
     Example:
@@ -60,6 +63,23 @@ class FoldedTransactions(NamedTuple):
     def ids(self) -> frozenset[int]:
         """All that were aborted."""
         return frozenset().union(*(ids for _, ids in self.ledgers))
+
+    def known_from(self, lowest: int) -> FoldedTransactions:
+        """What of it may be believed, if the store still knows ids from ``lowest`` on.
+
+        A document is written before the store forgets. If the process died in between, the power may have
+        gone since, and taken commits that were not on the disk: they count as aborted now.
+        """
+        if self.below <= lowest:
+            return self
+        ledgers = [
+            (ledger_id, array(_IDS, [txn_id for txn_id in ids if txn_id < lowest]))
+            for ledger_id, ids in self.ledgers
+        ]
+        dropped = sum(len(ids) for _, ids in self.ledgers) - sum(len(ids) for _, ids in ledgers)
+        return FoldedTransactions(
+            lowest, BEFORE_FIRST, self.committed, self.aborted - dropped, tuple(ledgers)
+        )
 
     def encode(self) -> bytes:
         """The bytes of the file.
@@ -116,6 +136,10 @@ class FoldedTransactions(NamedTuple):
 
     def write(self, directory: str) -> None:
         """Replace that of a topic, durably. Under the lock of housekeeping."""
+        for name in descriptors.names_in(directory):
+            if name.startswith(f"{FOLDED}.") and name.endswith(".tmp"):  # of a process that died here
+                with contextlib.suppress(FileNotFoundError):
+                    disk.DISK.unlink(os.path.join(directory, name))
         disk.DISK.atomic_write(folded_path(directory), self.encode(), True)
         failpoints.hit("fold:document_written")
 
@@ -126,7 +150,7 @@ class Fold:
     Pure, but for ``outcome``. One thread.
 
     Args:
-        folded: the present one.
+        folded: the present one, as far as it may be believed.
         below: ids below it have ended, and nothing more is stored for them in the topic.
         known: the lowest id of which ``outcome`` knows anything.
         outcome: of a transaction, COMMITTED or ABORTED.

@@ -74,66 +74,46 @@ class _Overtaken(Exception):
     """Another process has folded what a pass is about."""
 
 
-class TransactionFolding:
-    """The `Chore` that lets the store forget outcomes.
+class Folder:
+    """Lets the store forget outcomes.
 
     Role: begins a pass when a whole table of outcomes can go, and makes it in slices. Invariants: an id is
     forgotten when each topic that stored something for it has it in its document, if it was aborted, and no
     subscription has anything pending of it. A document that another process wrote meanwhile is not replaced
     by an older one: it is compared and written in one slice, under the housekeeping lock.
-    Callers: `do_chores` the thread of housekeeping, under its lock; others any thread. It uses the session
-    that it was made with: the lock of the registry is held while it is closed.
+    Callers: `fold` the thread of housekeeping, under its lock; others any thread. It uses the session that it
+    was made with: the lock of the registry is held while it is closed.
 
     Args:
         session: of the store.
-        log: the transaction log; None in a store that never had a transaction.
         use_topic: a hold on a topic that exists, to look at it; takes no lock of the store's registry.
         clock: of the store.
     """
 
-    name: Final = "finished transactions"
-    is_deleted: Final = False
-
-    def __init__(
-        self,
-        session: StoreSession,
-        log: Callable[[], TransactionLog | None],
-        use_topic: Callable[[str], TopicUse],
-        clock: Clock,
-    ) -> None:
+    def __init__(self, session: StoreSession, use_topic: Callable[[str], TopicUse], clock: Clock) -> None:
         self._session: Final = session
-        self._existing_log: Final = log
         self._use_topic: Final = use_topic
         self._clock: Final = clock
         self._lock: Final = threads.RLock()  # held during a slice
         self._is_closed = False
         self._pass: Generator[None] | None = None
+        self._look_at = 0.0
         self._decided = 0  # the journal word at the last look
         self._scanned: dict[str, Position] = {}
         """By topic: up to here nothing is to be folded, though the document does not say so."""
         self._settled: dict[str, bytes] = {}
         """By subscription: its journal word when nothing was pending."""
 
-    def chores_every_s(self) -> float:
-        """How often to look."""
-        return min(_EVERY_S, self._session.settings.retentionCheckIntervalInSeconds)
-
-    def do_chores(self, done: list[str]) -> bool:
+    def fold(self, log: TransactionLog, done: list[str]) -> bool:
         """Fold some topics; what was forgotten is noted in ``done``. True if the pass is not over."""
         try:
             self._lock.acquire()
-            log = None if self._is_closed else self._existing_log()
-            if log is None:
-                return False
-            if self._pass is None:
-                self._shrink_if_idle(log)
-                if not _is_due(log):
-                    return False
-                self._pass = self._fold(log, done)
             began, is_over = self._clock.monotonic(), True
+            if self._is_closed or (self._pass is None and not self._begin(log, done, began)):
+                return False
             try:
                 # The waits for locks of a slice end together: others wait for the housekeeping lock.
-                is_over = timing.within(PATIENCE_S, self._do_slice, self._pass, began)
+                is_over = timing.within(PATIENCE_S, self._do_slice, began)
             except LockTimeout:
                 raise  # the next look begins another pass
             except (PulsarException, OSError, ImportError) as e:
@@ -145,10 +125,25 @@ class TransactionFolding:
         finally:
             self._lock.release()
 
-    def _do_slice(self, steps: Iterator[None], began: float) -> bool:
+    def _begin(self, log: TransactionLog, done: list[str], now: float) -> bool:
+        """Begin a pass, if it is time for a look, and something can be forgotten."""
+        if now < self._look_at:
+            return False
+        every_s: int = self._session.settings.retentionCheckIntervalInSeconds
+        self._look_at = now + min(_EVERY_S, every_s)
+        decided = log.decided()
+        if decided == self._decided:  # nothing was decided since the last look
+            log.shrink_journal()
+            decided = log.decided()
+        self._decided = decided
+        if _is_due(log):
+            self._pass = self._pass_of(log, done)
+        return self._pass is not None
+
+    def _do_slice(self, began: float) -> bool:
         """Whether the pass is over."""
         with contextlib.suppress(_Overtaken):
-            return not any(self._clock.monotonic() - began > SLICE_S for _ in steps)
+            return not any(self._clock.monotonic() - began > SLICE_S for _ in self._pass or ())
         return True
 
     def _end_pass(self) -> None:
@@ -156,17 +151,9 @@ class TransactionFolding:
         if steps is not None:
             steps.close()  # it gives up the topic that it has
 
-    def _shrink_if_idle(self, log: TransactionLog) -> None:
-        """Drop what the journal says of transactions, if nothing was decided since the last look."""
-        decided = log.decided()
-        if decided == self._decided:
-            log.shrink_journal()
-            decided = log.decided()
-        self._decided = decided
-
     # -- a pass ------------------------------------------------------------------------------------
 
-    def _fold(self, log: TransactionLog, done: list[str]) -> Generator[None]:
+    def _pass_of(self, log: TransactionLog, done: list[str]) -> Generator[None]:
         """Make a pass; gives way between two steps."""
         # First: what begins from here on has a higher id, and so has all that is stored for it.
         below = log.lowest_undecided()
@@ -203,11 +190,12 @@ class TransactionFolding:
 
     def _fold_topic(self, log: TransactionLog, name: str, directory: str, below: int) -> Iterator[None]:
         while True:
-            folded = FoldedTransactions.read(directory)
+            lowest, stored = log.lowest(), FoldedTransactions.read(directory)
+            folded = stored.known_from(lowest)
             after = max(folded.through, self._scanned.get(directory, folded.through))
             if not _may_have_transactions(directory, after.ledger_id):
                 return
-            fold = Fold(folded, below, log.lowest(), partial(_final_outcome, log))
+            fold = Fold(folded, below, lowest, partial(_final_outcome, log))
             use = self._use_topic(name)
             try:
                 ledger = use.topic.ledger
@@ -224,7 +212,7 @@ class TransactionFolding:
                 self._scanned[directory] = new.through
                 return
             # Another process may have made a pass between two slices of this one.
-            if FoldedTransactions.read(directory) == folded:
+            if FoldedTransactions.read(directory) == stored:
                 new.write(directory)
                 return
 
@@ -259,7 +247,6 @@ class TransactionFolding:
             self._end_pass()
         finally:
             self._lock.release()
-        self._session.housekeeping.forget(self)
 
 
 def _is_due(log: TransactionLog) -> bool:
