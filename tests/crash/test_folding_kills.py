@@ -40,7 +40,7 @@ def store_some(store: Store, log: TransactionLog) -> Expected:
         for name in names:
             content = EntryContent([b"x"], 0, False, transaction=(0, transaction.id))
             use = store.use_topic(name)
-            use.topic.ledger.append(encode(content, PREFIX))
+            use.topic.ledger.append(encode(content, PREFIX), check_open=transaction.check_open)
             use.release()
         if number % 3:
             transaction.commit()

@@ -52,7 +52,7 @@ class Site:
         """An entry in each topic."""
         for name in names:
             content = EntryContent([b"x"], 0, False, transaction=(0, transaction.id))
-            self.topic(name).ledger.append(encode(content, PREFIX))
+            self.topic(name).ledger.append(encode(content, PREFIX), check_open=transaction.check_open)
         return transaction
 
     def committed(self, *names: str) -> int:
