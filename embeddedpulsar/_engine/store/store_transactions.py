@@ -229,6 +229,19 @@ class StoreTransactions:
         finally:
             self._mutex.release()
 
+    def look(self) -> TransactionView:
+        """What there is now, without a lock and without the log; to be closed by the caller.
+
+        Raises:
+            StorageError: the files cannot be read.
+        """
+        with late_imports():
+            from embeddedpulsar._engine.txn.transaction_view import TransactionView
+        host = self._host
+        view = TransactionView(host.root, host.boot, self._clock, host.peers.is_alive)
+        view.refresh()
+        return view
+
     def outcomes(self, transactions: Sequence[tuple[int, int]]) -> list[int]:
         """The outcomes of transactions that acknowledged something in a subscription; see
         `subscription_files.Outcomes`. Called under the lock of a subscription.

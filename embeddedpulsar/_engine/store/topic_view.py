@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from embeddedpulsar._engine.log.log import Log
     from embeddedpulsar._engine.store.store_transactions import StoreTransactions
     from embeddedpulsar._engine.store.topic_journal import TopicReplica
+    from embeddedpulsar._engine.store.topic_transactions import TopicTransactions, TransactionTally
     from embeddedpulsar._engine.subscription.subscription_view import SubscriptionFacts, SubscriptionView
 
 
@@ -70,7 +71,7 @@ class TopicView:
         host: the other processes, and where to report what cannot be read.
     """
 
-    __slots__ = ("_directory", "_drops", "_host", "_lock", "_log", "_producers", "_views")
+    __slots__ = ("_directory", "_drops", "_host", "_lock", "_log", "_producers", "_tally", "_views")
 
     def __init__(self, directory: str, log: Log, host: ViewHost) -> None:
         self._directory: Final = directory
@@ -80,6 +81,7 @@ class TopicView:
         self._views: dict[str, SubscriptionView] = {}
         self._drops: dict[str, tuple[Look, Look]] = {}
         self._producers: tuple[TopicReplica, JournalView, int] | None = None  # made by the first look
+        self._tally: TransactionTally | None = None  # likewise
 
     @property
     def is_terminated(self) -> bool:
@@ -127,6 +129,35 @@ class TopicView:
             sum(self._lives(producer.client_uuid) for producer in waiting),
             epoch,
         )
+
+    def transactions(self) -> TopicTransactions | None:
+        """The transactions that stored something here; None in a store without transactions. The first look
+        reads the entries of all that are not folded.
+
+        Raises:
+            StorageError: the document of those that are folded cannot be read.
+        """
+        tally = self._transaction_tally()
+        if tally is None:
+            return None
+        try:
+            timing.enter(self._lock, f"a look at {self._log.name}")
+            return tally.look()
+        finally:
+            self._lock.release()
+
+    def find_transaction(self, txn_id: int) -> Position | None:
+        """The first entry of a transaction that is retained. Reads the entries of all transactions."""
+        tally = self._transaction_tally()
+        return None if tally is None else tally.find(txn_id)
+
+    def _transaction_tally(self) -> TransactionTally | None:
+        transactions = self._host.transactions
+        if self._tally is None and transactions.exists and not self._log.is_volatile:
+            with late_imports():
+                from embeddedpulsar._engine.store.topic_transactions import TransactionTally
+            self._tally = TransactionTally(self._directory, self._log, transactions.outcome)
+        return self._tally
 
     def subscriptions(self) -> list[tuple[SubscriptionFacts, bool]]:
         """The subscriptions, and whether each is durable; sorted by name, the durable first. Of the others,

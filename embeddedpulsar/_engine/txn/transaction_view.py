@@ -57,6 +57,14 @@ class _Words(NamedTuple):
     lowest: int
 
 
+class TransactionCounts(NamedTuple):
+    """Transactions that ended: committed ones, aborted ones, and those that a power loss took a part of."""
+
+    committed: int
+    aborted: int
+    torn: int
+
+
 class TransactionView:
     """The outcomes of a store's transactions at the last `refresh`, and what has become final since.
 
@@ -238,6 +246,33 @@ class TransactionView:
             return control.is_trusted(self._boot)
         finally:
             control.close()
+
+    @property
+    def next_id(self) -> int:
+        """The id that the next transaction gets, at the least."""
+        return self._words.next_id
+
+    @property
+    def lowest(self) -> int:
+        """Outcomes of transactions with lower ids are forgotten."""
+        return self._words.lowest
+
+    def counted(self) -> TransactionCounts:
+        """What was counted since the words were made; zeros where they cannot be believed."""
+        control = self._words.control
+        if control is None:
+            return TransactionCounts(0, 0, 0)
+        words = control.words
+        counts = (TransactionWord.COMMITS, TransactionWord.ABORTS, TransactionWord.TEARS)
+        return TransactionCounts(*[int(words[word]) for word in counts])
+
+    def left_ms(self, transaction: OpenTransaction) -> int | None:
+        """Until the deadline of a transaction, in ms; None if it has none."""
+        if not transaction.deadline_ms:
+            return None
+        if transaction.state is SlotState.PREPARED:
+            return transaction.deadline_ms - self._clock.wall_ms()
+        return transaction.deadline_ms - int(self._clock.monotonic() * _OPEN_S) - self._offset_ms
 
     def open_transactions(self) -> list[OpenTransaction]:
         """The slots in use; none where the control words cannot be believed."""

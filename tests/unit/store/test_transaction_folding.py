@@ -14,6 +14,7 @@ from embeddedpulsar._engine.format.entry import EntryContent, EntryFields, Produ
 from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.platform import failpoints
 from embeddedpulsar._engine.platform.file_lock import FileLock
+from embeddedpulsar._engine.store import topic_transactions
 from embeddedpulsar._engine.store.background import transaction_folding
 from embeddedpulsar._engine.store.background.housekeeping import ChoresFailed
 from embeddedpulsar._engine.store.background.transaction_folding import Folder
@@ -261,7 +262,7 @@ def test_a_document_of_another_process_is_not_replaced(site: Site, monkeypatch: 
 def test_a_pass_that_another_process_overtook_ends(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the middle of a topic, what it would ask for is forgotten: nothing of it is left to be done."""
     monkeypatch.setattr(transaction_folding, "SLICE_S", -1.0)
-    monkeypatch.setattr(transaction_folding, "_CHUNK", 1)
+    monkeypatch.setattr(topic_transactions, "_CHUNK", 1)
     ids = {site.aborted("a"), site.aborted("a")}
     site.end_range()
     site.folder._look_at = 0.0

@@ -22,15 +22,13 @@ from embeddedpulsar._engine.filenames import (
     subscriptions_path,
 )
 from embeddedpulsar._engine.format.control import SubscriptionWord
-from embeddedpulsar._engine.format.document import document_version
-from embeddedpulsar._engine.format.frame import FLAG_TXN, FORMAT_VERSION
-from embeddedpulsar._engine.format.subscription_record import TRANSACTION_ACK
-from embeddedpulsar._engine.log.journal_file import JournalFile, generations
+from embeddedpulsar._engine.format.frame import FORMAT_VERSION
 from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.log.segment import read_segment_header
 from embeddedpulsar._engine.platform import descriptors, disk, failpoints, threads, timing
 from embeddedpulsar._engine.platform.file_lock import FileLock
 from embeddedpulsar._engine.store.background.housekeeping import PATIENCE_S, SLICE_S, ChoresFailed
+from embeddedpulsar._engine.store.topic_transactions import entries_of_transactions, may_have_pending
 from embeddedpulsar._engine.txn.folded_transactions import Fold, FoldedTransactions
 from embeddedpulsar._engine.txn.transaction_files import SHIFT
 from embeddedpulsar._engine.txn.transaction_state import Outcome
@@ -44,7 +42,6 @@ from embeddedpulsar.exceptions import (
 from embeddedpulsar.topic_name import PERSISTENT
 
 if TYPE_CHECKING:
-    from embeddedpulsar._engine.log.log import Cursor, Log
     from embeddedpulsar._engine.platform.timing import Clock
     from embeddedpulsar._engine.store.open_topics import TopicUse
     from embeddedpulsar._engine.store.store_session import StoreSession
@@ -57,16 +54,9 @@ _UNDONE: Final = "the outcomes of finished transactions are kept"
 
 _EVERY_S: Final = 60.0
 _NAMES: Final = 64
-_CHUNK: Final = 1024
-"""Entries that the index is asked about at once."""
-_ENTRIES: Final = 256
-"""Entries that are read at once."""
-_BYTES: Final = 1 << 20
-_UNLIMITED: Final = 1 << 62
-_IN_SLOT: Final = FLAG_TXN >> 16
-_IS_FLAGGED: Final = bytes(bool(flags & _IN_SLOT) for flags in range(256))
+_SUBSCRIPTIONS: Final = 64
+"""Looked at between two looks at the clock."""
 _PAGE: Final = 4096
-_HEAD: Final = 16
 _WORD: Final = 8 * SubscriptionWord.JOURNAL
 
 
@@ -228,7 +218,7 @@ class Folder:
                     word = _journal_word(path)
                     if self._settled.get(path) == word:
                         continue
-                    if not _may_have_pending(path):
+                    if not may_have_pending(path):
                         self._settled[path] = word
                         continue
                     use = self._use_topic(name)
@@ -236,7 +226,7 @@ class Folder:
                         _settle_all(use.topic)
                     finally:
                         use.release()
-                if number % _ENTRIES == 0:
+                if number % _SUBSCRIPTIONS == 0:
                     yield
 
     def close(self) -> None:
@@ -279,83 +269,9 @@ def _may_have_transactions(directory: str, first: int) -> bool:
     return False
 
 
-def entries_of_transactions(
-    log: Log, directory: str, after: Position, last: Position
-) -> Iterator[list[tuple[int, int, int]]]:
-    """The entries of transactions behind ``after``, up to ``last``: ledger, entry and transaction.
-
-    Yields:
-        Those of a part of the log at a time, also of one without any, so that the caller may give way.
-    """
-    cursor = log.cursor(after, inclusive=False)
-    for ledger_id, entries in log.ledgers():
-        if not after.ledger_id <= ledger_id <= last.ledger_id:
-            continue
-        first = after.entry_id + 1 if ledger_id == after.ledger_id else 0
-        end = last.entry_id + 1 if ledger_id == last.ledger_id else entries
-        if first < end and _is_of_first_version(directory, ledger_id):
-            continue
-        while first < end:
-            stop = min(first + _CHUNK, end)
-            columns = log.columns(Position(ledger_id, first), stop - first)
-            at = 0 if columns is None else _first_flagged(columns.flags)
-            if at < 0:
-                yield []
-            else:
-                cursor.seek(Position(ledger_id, first + at))
-                yield from _read(cursor, ledger_id, stop)
-            first = stop
-
-
-def _is_of_first_version(directory: str, ledger_id: int) -> bool:
-    with contextlib.suppress(FileNotFoundError, CorruptionError):
-        return read_segment_header(directory, ledger_id).version == FORMAT_VERSION
-    return False
-
-
-def _first_flagged(flags: bytes) -> int:
-    """The first slot of an entry of a transaction; -1 if there is none.
-
-    Example:
-        >>> _first_flagged(b"\\0\\1\\11"), _first_flagged(b"\\0\\1")
-        (2, -1)
-    """
-    return flags.translate(_IS_FLAGGED).find(1)
-
-
-def _read(cursor: Cursor, ledger_id: int, stop: int) -> Iterator[list[tuple[int, int, int]]]:
-    """Read on to an entry of a ledger; what is damaged is stepped over."""
-    position = Position(ledger_id, -1)
-    while position < Position(ledger_id, stop - 1):
-        views = cursor.read(_ENTRIES, _UNLIMITED, _BYTES)
-        if not views:
-            return
-        found = []
-        for view in views:
-            position = Position(view.ledger_id, view.entry_id)
-            transaction = view.transaction() if view.flags & FLAG_TXN else None
-            if transaction is not None and position < Position(ledger_id, stop):
-                found.append((*position, transaction[1]))
-        yield found
-
-
 def _journal_word(path: str) -> bytes:
     """The journal word of a subscription: another one once anything was written to it."""
     return disk.DISK.read_file(control_path(path), _PAGE)[_WORD : _WORD + 8]
-
-
-def _may_have_pending(path: str) -> bool:
-    """Whether a transaction may have something pending in a subscription, by its files."""
-    journals, snapshots = generations(path)
-    if not journals:
-        return False
-    newest = journals[-1]
-    journal = JournalFile(path, newest)
-    if any(entry.type == TRANSACTION_ACK for _, entry in journal.records(strict=False)):
-        return True
-    if newest not in snapshots:
-        return False
-    return document_version(disk.DISK.read_file(journal.snapshot_path, _HEAD)) > FORMAT_VERSION
 
 
 def _settle_all(topic: Topic) -> None:
