@@ -17,7 +17,6 @@ _NOT_BUILT: Final = {
     "bookie": "bookies",
     "source": "connectors",
     "sink": "connectors",
-    "transaction": "transactions",
     "permission": "permissions: those of the directory count",
     "replicat": "replication",
     "polic": "other policies than deduplication, retention and limits",

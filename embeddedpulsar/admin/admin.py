@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from embeddedpulsar._engine.store.care.store_repair import RepairReport
     from embeddedpulsar._engine.store.policies.policy import TopicPolicy
     from embeddedpulsar.admin.activity import ActivityWatch
+    from embeddedpulsar.admin.transactions import Transactions
     from embeddedpulsar.functions.function_calls import Functions
     from embeddedpulsar.policy_values import ResourceGroup
 
@@ -492,6 +493,12 @@ class Admin(SaysWhatThereIs):
     def schemas(self) -> Schemas:
         """Return the methods for schemas."""
         return Schemas(self._open_store)
+
+    def transactions(self) -> Transactions:
+        """Return the methods for transactions."""
+        with late_imports():
+            from embeddedpulsar.admin.transactions import Transactions
+        return Transactions(self._open_store)
 
     def functions(self) -> Functions:
         """Return the methods for functions."""

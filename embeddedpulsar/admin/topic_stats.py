@@ -2,6 +2,8 @@
 
 What `Topics.get_internal_stats` returns: ledgers and cursors. The names are Pulsar's, in snake case.
 
+What `Transactions` returns, likewise.
+
 What `Admin.why_kept` returns: the ledgers of a topic, and what holds each of them.
 """
 
@@ -349,6 +351,234 @@ class AnalyzeSubscriptionBacklogResult(NamedTuple):
 
     def json(self) -> dict[str, Any]:
         """Return the fields by their names in Pulsar."""
+        return dict(json_form(self))
+
+
+class TransactionCoordinatorInfo(NamedTuple):
+    """A coordinator.
+
+    Attributes:
+        id: always 0.
+        broker_service_url: the directory of the store.
+    """
+
+    id: int
+    broker_service_url: str
+
+    def json(self) -> dict[str, Any]:
+        """Return the fields by their names in Pulsar."""
+        return dict(json_form(self))
+
+
+class TransactionCoordinatorStats(NamedTuple):
+    """The transactions of a store.
+
+    Attributes:
+        state: always ``Ready``: nothing has to be recovered before it answers.
+        least_sig_bits: the last id that was given out; 0 for none.
+        low_water_mark: all transactions up to here have ended.
+        ongoing_txn_size: open ones, those that are prepared included.
+        recover_start_time, recover_end_time: always 0.
+        prepared_txn_size: those that wait for an end that any process may give. Not in Pulsar.
+        committed_txn_count, aborted_txn_count: since the store was made, as far as the control file counts; a
+            copy of a store begins at 0. Not in Pulsar.
+        torn_txn_count: committed ones of which a power loss took a part. Not in Pulsar.
+    """
+
+    state: str
+    least_sig_bits: int
+    low_water_mark: int
+    ongoing_txn_size: int
+    recover_start_time: int = 0
+    recover_end_time: int = 0
+    prepared_txn_size: int = 0
+    committed_txn_count: int = 0
+    aborted_txn_count: int = 0
+    torn_txn_count: int = 0
+
+    def json(self) -> dict[str, Any]:
+        """Return the fields by their names in Pulsar."""
+        return dict(json_form(self))
+
+
+class TransactionInBufferStats(NamedTuple):
+    """What a transaction stored in a topic.
+
+    Attributes:
+        start_position: its first entry, ``ledger:entry``.
+        aborted: whether it was aborted.
+    """
+
+    start_position: str
+    aborted: bool
+
+    def json(self) -> dict[str, Any]:
+        """Return the fields by their names in Pulsar."""
+        return dict(json_form(self))
+
+
+class TransactionInPendingAckStats(NamedTuple):
+    """What an open transaction acknowledged in a subscription.
+
+    Attributes:
+        cumulative_ack_position: the last entry of its cumulative acknowledgement; None without one.
+        entries: entries that it acknowledged as a whole. Not in Pulsar.
+        batches: entries of which it acknowledged single messages. Not in Pulsar.
+    """
+
+    cumulative_ack_position: str | None
+    entries: int
+    batches: int
+
+    def json(self) -> dict[str, Any]:
+        """Return the fields by their names in Pulsar, without those that are None."""
+        return dict(json_form(self))
+
+
+class TransactionMetadata(NamedTuple):
+    """A transaction.
+
+    Attributes:
+        txn_id: as ``(0,17)``.
+        open_timestamp: when it began, ms since 1970; 0 if it has ended.
+        timeout_at: when it is aborted, ms since 1970; 0 for never, and if it has ended.
+        status: ``OPEN``, ``COMMITTING``, ``COMMITTED``, ``ABORTING`` or ``ABORTED``, as in Pulsar; and
+            ``PREPARED``.
+        owner: the process that began it; empty for one that is prepared, which belongs to none.
+        produced_partitions: topics that it stored something in. Of one that was aborted nothing is known.
+        acked_partitions: subscriptions that it acknowledged something in, by topic and name. Likewise.
+        label: what its program calls it; of one that is not prepared the first 56 bytes. Not in Pulsar.
+        pid, program: of that process; 0 and empty where the system does not tell. Not in Pulsar.
+        is_alive: whether that process lives. Not in Pulsar.
+        joined: how many processes joined it. Not in Pulsar.
+    """
+
+    txn_id: str
+    open_timestamp: int
+    timeout_at: int
+    status: str
+    owner: str
+    produced_partitions: dict[str, TransactionInBufferStats]
+    acked_partitions: dict[str, dict[str, TransactionInPendingAckStats]]
+    label: str = ""
+    pid: int = 0
+    program: str = ""
+    is_alive: bool = True
+    joined: int = 0
+
+    def json(self) -> dict[str, Any]:
+        """Return the fields by their names in Pulsar."""
+        return dict(json_form(self))
+
+
+class TransactionBufferStats(NamedTuple):
+    """The transactions that stored something in a topic.
+
+    Attributes:
+        state: always ``Ready``.
+        max_read_position: consumers and readers get entries up to here: the last one before the first of a
+            transaction that has not ended.
+        ongoing_txn_size: those that have not ended.
+        total_aborted_transactions: those that were aborted, since the topic was made.
+        total_committed_transactions: those that were committed, likewise. Not in Pulsar.
+        last_snapshot_timestamps: when outcomes were folded into the topic, ms since 1970; 0 for never.
+        snapshot_type: always ``Single``.
+        low_water_marks: by coordinator, up to which id all have ended; None unless asked for.
+        recover_start_time, recover_end_time: always 0.
+    """
+
+    state: str
+    max_read_position: str
+    ongoing_txn_size: int
+    total_aborted_transactions: int
+    total_committed_transactions: int
+    last_snapshot_timestamps: int
+    snapshot_type: str = "Single"
+    low_water_marks: dict[int, int] | None = None
+    recover_start_time: int = 0
+    recover_end_time: int = 0
+
+    def json(self) -> dict[str, Any]:
+        """Return the fields by their names in Pulsar, without those that are None."""
+        return dict(json_form(self))
+
+
+class TransactionPendingAckStats(NamedTuple):
+    """The acknowledgements of open transactions in a subscription.
+
+    Attributes:
+        state: ``Ready``; ``None`` if no transaction ever acknowledged anything here.
+        ongoing_txn_size: open ones that did.
+        low_water_marks: as of `TransactionBufferStats`.
+        recover_start_time, recover_end_time: always 0.
+        transactions: what each of them acknowledged, by id. Not in Pulsar.
+    """
+
+    state: str
+    ongoing_txn_size: int
+    low_water_marks: dict[int, int] | None = None
+    recover_start_time: int = 0
+    recover_end_time: int = 0
+    transactions: dict[str, TransactionInPendingAckStats] = {}
+
+    def json(self) -> dict[str, Any]:
+        """Return the fields by their names in Pulsar, without those that are None."""
+        return dict(json_form(self))
+
+
+class PositionInPendingAckStats(NamedTuple):
+    """What an entry is to the open transactions of a subscription.
+
+    Attributes:
+        state: ``PendingAck``: an open transaction acknowledged it; ``MarkDelete``: it is acknowledged;
+            ``NotInPendingAck``: neither; ``InvalidPosition``: the topic has no such entry.
+    """
+
+    state: str
+
+    def json(self) -> dict[str, Any]:
+        """Return the fields by their names in Pulsar."""
+        return dict(json_form(self))
+
+
+class TransactionLogStats(NamedTuple):
+    """Where transactions are kept.
+
+    Attributes:
+        managed_ledger_name: the path of the files.
+        managed_ledger_internal_stats: of a journal, each generation is listed as a ledger, and each record as
+            an entry.
+    """
+
+    managed_ledger_name: str
+    managed_ledger_internal_stats: TopicInternalStats
+
+    def json(self) -> dict[str, Any]:
+        """Return the fields by their names in Pulsar, without those that are None."""
+        return dict(json_form(self))
+
+
+class PreparedTransactionInfo(NamedTuple):
+    """A transaction that waits for its end, which any process may give. Not in Pulsar.
+
+    Attributes:
+        txn_id: as ``(0,17)``.
+        label: as `prepare` was given.
+        prepared_at: when, ms since 1970.
+        timeout_at: when it is aborted, ms since 1970; 0 for never.
+        produced_partitions: topics that it stored something in, and how many entries.
+        acked_partitions: subscriptions that it acknowledged something in, by topic: names.
+    """
+
+    txn_id: str
+    label: str
+    prepared_at: int
+    timeout_at: int
+    produced_partitions: dict[str, int]
+    acked_partitions: dict[str, tuple[str, ...]]
+
+    def json(self) -> dict[str, Any]:
+        """Return the fields in camel case, as those of other results."""
         return dict(json_form(self))
 
 
