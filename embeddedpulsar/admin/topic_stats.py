@@ -449,7 +449,7 @@ class TransactionMetadata(NamedTuple):
         acked_partitions: subscriptions that it acknowledged something in, by topic and name. Likewise.
         label: what its program calls it; of one that is not prepared the first 56 bytes. Not in Pulsar.
         pid, program: of that process; 0 and empty where the system does not tell. Not in Pulsar.
-        is_alive: whether that process lives. Not in Pulsar.
+        is_alive: whether that process lives; None for one that is prepared or has ended. Not in Pulsar.
         joined: how many processes joined it. Not in Pulsar.
     """
 
@@ -463,7 +463,7 @@ class TransactionMetadata(NamedTuple):
     label: str = ""
     pid: int = 0
     program: str = ""
-    is_alive: bool = True
+    is_alive: bool | None = None
     joined: int = 0
 
     def json(self) -> dict[str, Any]:

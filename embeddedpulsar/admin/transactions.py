@@ -35,6 +35,7 @@ from embeddedpulsar.admin.topic_stats import (
     TransactionPendingAckStats,
 )
 from embeddedpulsar.exceptions import (
+    LockTimeout,
     NotAllowedError,
     SubscriptionNotFound,
     TopicNotFound,
@@ -248,8 +249,9 @@ class Transactions(SaysWhatThereIs):
                 raise TransactionNotFound(
                     f"there is no transaction {text_of(number)}: the store never had any"
                 )
+            acked = self._acked_by(number)
             log.abort(number)
-            store.transactions.on_ended()
+            self._settle(acked)
 
     def scale_transaction_coordinators(self, replicas: int) -> None:
         """Raises `NotAllowedError`: there is one coordinator, a journal that all processes write."""
@@ -302,8 +304,9 @@ class Transactions(SaysWhatThereIs):
             log = store.transactions.existing()
             for prepared in [] if log is None else log.prepared():
                 if log is not None and prepared.txn_id == number:
+                    acked = self._acked_by(number)
                     Transaction.resume(log, prepared).commit()
-                    store.transactions.on_ended()
+                    self._settle(acked)
                     return
             raise TransactionNotFound(f"no transaction {text_of(number)} is prepared")
 
@@ -437,8 +440,11 @@ class Transactions(SaysWhatThereIs):
             return PositionInPendingAckStats(state or "NotInPendingAck")
 
         def exists(used: Topic | None) -> bool:
+            ledgers = {} if used is None else dict(used.ledger.ledgers())
             last = None if used is None else used.ledger.last_position()
-            return last is not None and position <= last and entry_id >= 0
+            if last is not None and last.ledger_id == ledger_id:
+                return 0 <= entry_id <= last.entry_id
+            return 0 <= entry_id < ledgers.get(ledger_id, 0)
 
         if not self._access.inspect(topic, exists):
             self._inspect_subscription(topic, subscription, lambda view: None)
@@ -480,6 +486,19 @@ class Transactions(SaysWhatThereIs):
                 yield view
             finally:
                 view.close()
+
+    def _acked_by(self, number: int) -> list[tuple[str, str]]:
+        """The subscriptions that an open transaction acknowledged something in, as topic and name."""
+        with self._looking() as view:
+            acked = self._find(view, {number}).acked.get(number, {})
+        return [(topic, name) for topic, names in acked.items() for name in names]
+
+    def _settle(self, subscriptions: list[tuple[str, str]]) -> None:
+        """Have subscriptions follow a transaction that has ended, and wake their consumers. The next process
+        that comes there would do so as well."""
+        for topic, name in subscriptions:
+            with contextlib.suppress(TopicNotFound, SubscriptionNotFound, LockTimeout):
+                self._access.in_each(topic, name, lambda _, cursor: cursor.pending_transactions())
 
     def _low_water_marks(self, are_wanted: bool) -> dict[int, int] | None:
         if not are_wanted:
@@ -579,7 +598,7 @@ class Transactions(SaysWhatThereIs):
             labels[0] if labels else transaction.label,
             pid,
             process.program,
-            is_prepared or transaction.owner in holders,
+            None if is_prepared else transaction.owner in holders,
             transaction.joined,
         )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from embeddedpulsar._engine.filenames import folded_path
@@ -119,20 +119,15 @@ class TopicTransactions(NamedTuple):
     Attributes:
         committed, aborted: how many ended so, since the topic was made.
         opened: those that have not ended, and the first entry of each, in the order of the log.
-        last: the last entry that was looked at; None without any.
+        readable: the last entry before the first one of a transaction that has not ended; None without any.
         folded_ms: when outcomes were folded into the topic last, in ms since the epoch; 0 for never.
     """
 
     committed: int
     aborted: int
     opened: tuple[tuple[int, Position], ...]
-    last: Position | None
+    readable: Position | None
     folded_ms: int
-
-    @property
-    def readable(self) -> Position | None:
-        """The last entry before the first one of a transaction that has not ended."""
-        return self.opened[0][1].previous() if self.opened else self.last
 
 
 class TransactionTally:
@@ -177,8 +172,14 @@ class TransactionTally:
         for marks in self._marks.values():
             committed += marks.count(_COMMITTED)
             aborted += marks.count(_ABORTED)
-        folded_ms = self._read[1] // 1_000_000
-        return TopicTransactions(committed, aborted, tuple(self._opened.items()), last, folded_ms)
+        opened, folded_ms = tuple(self._opened.items()), self._read[1] // 1_000_000
+        return TopicTransactions(committed, aborted, opened, self._before(opened, last), folded_ms)
+
+    def _before(self, opened: Sequence[tuple[int, Position]], last: Position | None) -> Position | None:
+        if not opened:
+            return last
+        first = opened[0][1]
+        return first.previous() if first.entry_id else self._log.ended_before(first.ledger_id)
 
     def find(self, txn_id: int) -> Position | None:
         """The first entry of a transaction that is retained. Reads the entries of all transactions."""
