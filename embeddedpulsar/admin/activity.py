@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
+from embeddedpulsar._engine.format.control import TopicWord
 from embeddedpulsar._engine.platform import timing
 from embeddedpulsar._engine.platform.peers import ProcessFacts, lease_holders
 from embeddedpulsar._engine.store.care.store_check import made_topics
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from embeddedpulsar._engine.store.store import Store
+    from embeddedpulsar._engine.store.topic import Topic
+    from embeddedpulsar._engine.txn.transaction_files import OpenTransaction
     from embeddedpulsar.admin.topic_stats import ConsumerStats
 
 
@@ -65,6 +68,30 @@ class SubscriptionActivity(NamedTuple):
     why: str
 
 
+class HeldBy(NamedTuple):
+    """The transaction before whose first entry the consumers and readers of a topic stop.
+
+    Attributes:
+        txn_id: as ``(0,17)``.
+        label: what its program calls it; the first 56 bytes.
+        is_prepared: whether it waits for an end that any process may give.
+        pid, program: of the process that began it; 0 and empty if it is prepared, or where the system does
+            not tell.
+        open_timestamp: when it began, ms since 1970.
+        start_position: its first entry, ``ledger:entry``.
+        ongoing_txn_count: open transactions that stored something in the topic, this one included.
+    """
+
+    txn_id: str
+    label: str
+    is_prepared: bool
+    pid: int
+    program: str
+    open_timestamp: int
+    start_position: str
+    ongoing_txn_count: int
+
+
 class TopicActivity(NamedTuple):
     """A topic or partition. The fields are those of `TopicStats`.
 
@@ -72,6 +99,7 @@ class TopicActivity(NamedTuple):
         msg_backlog: the largest of its subscriptions.
         acknowledged: messages that were published and are in no backlog, summed over the subscriptions: it
             rises as they acknowledge.
+        held_by: the transaction that holds the topic up; None for none.
     """
 
     topic: str
@@ -83,6 +111,7 @@ class TopicActivity(NamedTuple):
     storage_size: int
     subscriptions: tuple[SubscriptionActivity, ...]
     attached: tuple[Attached, ...]
+    held_by: HeldBy | None = None
 
 
 class UnreadTopic(NamedTuple):
@@ -134,6 +163,7 @@ class ActivityWatch:
         # Once for the whole store, and not for each topic: it reads a file of every process.
         holders = lease_holders(root_layout.in_root(store.root, root_layout.CLIENTS), store.peers.is_alive)
         now_ms = store.clock.wall_ms()
+        opened = _open_transactions(store)
         topics = made_topics(store.root)
         known: dict[str, tuple[bytes, TopicActivity]] = {}
         unread: list[UnreadTopic] = []
@@ -143,13 +173,14 @@ class ActivityWatch:
             words = topic.words()
             # The words of a topic say whether anything changed, and reading them opens no topic. With
             # something attached the topic is read again all the same: what its consumers hold may have
-            # changed.
+            # changed; a transaction that holds it up may have ended elsewhere.
             before = self._known.get(topic.name)
-            if before is not None and before[0] == words and not before[1].attached:
+            is_as_before = before is not None and before[0] == words and before[1].held_by is None
+            if before is not None and is_as_before and not before[1].attached:
                 known[topic.name] = (words, before[1]._replace(msg_rate_in=0.0))
                 continue
             try:
-                known[topic.name] = (words, _activity(store, topic.name, holders, now_ms))
+                known[topic.name] = (words, _activity(store, topic.name, holders, opened, now_ms))
             except (TopicNotFound, FileNotFoundError):
                 continue  # it was deleted meanwhile
             # A topic that is damaged or denied must not hide the others.
@@ -162,7 +193,52 @@ class ActivityWatch:
         return StoreActivity(activities, len(holders), now_ms, tuple(unread), behind)
 
 
-def _activity(store: Store, name: str, holders: dict[bytes, ProcessFacts], now_ms: int) -> TopicActivity:
+def _open_transactions(store: Store) -> dict[int, OpenTransaction]:
+    if not store.transactions.exists:
+        return {}
+    view = store.transactions.look()
+    try:
+        return {transaction.txn_id: transaction for transaction in view.open_transactions()}
+    finally:
+        view.close()
+
+
+def _held_by(
+    topic: Topic, opened: dict[int, OpenTransaction], holders: dict[bytes, ProcessFacts]
+) -> HeldBy | None:
+    """The first open transaction of a topic. Its entries are looked for only if there may be one."""
+    are_any_prepared = any(transaction.state.name == "PREPARED" for transaction in opened.values())
+    # Of prepared ones the word says nothing after a restart of the machine.
+    if not opened or not (topic.ledger.words[TopicWord.FIRST_OPEN_TXN] or are_any_prepared):
+        return None
+    found = topic.view.transactions()
+    for txn_id, position in () if found is None else found.opened:
+        transaction = opened.get(txn_id)
+        if transaction is not None and found is not None:
+            process, is_prepared = (
+                holders.get(transaction.owner, _UNSAID),
+                transaction.state.name == "PREPARED",
+            )
+            return HeldBy(
+                f"(0,{txn_id})",
+                transaction.label,
+                is_prepared,
+                0 if is_prepared else process.pid or transaction.pid,
+                process.program,
+                transaction.started_ms,
+                str(position),
+                len(found.opened),
+            )
+    return None
+
+
+def _activity(
+    store: Store,
+    name: str,
+    holders: dict[bytes, ProcessFacts],
+    opened: dict[int, OpenTransaction],
+    now_ms: int,
+) -> TopicActivity:
     use = store.use_topic(name, create=False, to_look=True)
     try:
         topic = use.topic
@@ -181,6 +257,7 @@ def _activity(store: Store, name: str, holders: dict[bytes, ProcessFacts], now_m
                 process = holders.get(attached_facts.consumer.client_uuid, _UNSAID)
                 consumer = Attached("consumer", attached_facts.consumer.name, facts.name, *process)
                 attached.append(_with_held(consumer, known.get(attached_facts.consumer.name)))
+        held_by = _held_by(topic, opened, holders)
     finally:
         use.release()
     subscriptions = tuple(
@@ -214,6 +291,7 @@ def _activity(store: Store, name: str, holders: dict[bytes, ProcessFacts], now_m
         stats.storage_size,
         subscriptions,
         tuple(attached),
+        held_by,
     )
 
 
@@ -225,6 +303,27 @@ def _with_held(consumer: Attached, stats: ConsumerStats | None) -> Attached:
         last_acked_timestamp=stats.last_acked_timestamp,
         oldest_unacked_message_id=stats.oldest_unacked_message_id,
         held_since=stats.held_since,
+    )
+
+
+def transaction_text(held_by: HeldBy, now_ms: int) -> str:
+    """In words, which transaction holds a topic up.
+
+    Example:
+        >>> held_by = HeldBy("(0,17)", "invoices", False, 7, "python bill.py", 1000, "3:0", 2)
+        >>> transaction_text(held_by, 5000)
+        "transaction (0,17) 'invoices' of 7 python bill.py, open for 4 s, from 3:0 on; 1 more"
+        >>> transaction_text(held_by._replace(is_prepared=True, pid=0, label="", ongoing_txn_count=1), 5000)
+        'transaction (0,17), prepared and not ended for 4 s, from 3:0 on'
+    """
+    label = f" {held_by.label!r}" if held_by.label else ""
+    process = f" of {held_by.pid} {held_by.program}".rstrip() if held_by.pid else ""
+    state = "prepared and not ended" if held_by.is_prepared else "open"
+    seconds = max(now_ms - held_by.open_timestamp, 0) // 1000
+    more = f"; {held_by.ongoing_txn_count - 1:,} more" if held_by.ongoing_txn_count > 1 else ""
+    return (
+        f"transaction {held_by.txn_id}{label}{process}, {state} for {seconds:,} s, "
+        f"from {held_by.start_position} on{more}"
     )
 
 

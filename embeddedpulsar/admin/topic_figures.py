@@ -332,6 +332,9 @@ def sum_of(partitions: Sequence[TopicStats]) -> TopicStats:
         last_offload_failure_time_stamp=max(
             partition.last_offload_failure_time_stamp for partition in partitions
         ),
+        ongoing_txn_count=sum(partition.ongoing_txn_count for partition in partitions),
+        aborted_txn_count=sum(partition.aborted_txn_count for partition in partitions),
+        committed_txn_count=sum(partition.committed_txn_count for partition in partitions),
     )
 
 

@@ -194,6 +194,8 @@ class TopicStats(NamedTuple):
         last_offload_ledger_id: the ledger that was offloaded last; 0 for none.
         last_offload_success_time_stamp: when, ms since 1970; 0 for never.
         last_offload_failure_time_stamp: when offloading failed last, ms since 1970; 0 for never.
+        ongoing_txn_count: transactions that stored something in the topic and have not ended.
+        aborted_txn_count, committed_txn_count: those that ended so, since the topic was made.
     """
 
     msg_rate_in: float
@@ -217,6 +219,9 @@ class TopicStats(NamedTuple):
     last_offload_ledger_id: int = 0
     last_offload_success_time_stamp: int = 0
     last_offload_failure_time_stamp: int = 0
+    ongoing_txn_count: int = 0
+    aborted_txn_count: int = 0
+    committed_txn_count: int = 0
 
     def json(self) -> dict[str, Any]:
         """Return the fields by their names in Pulsar, without those that are None."""

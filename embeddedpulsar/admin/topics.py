@@ -282,11 +282,19 @@ class Topics(Policies):
             else:
                 drops_duplicates = used.policies.value(admitting.DEDUPLICATION)
             clients = root_layout.in_root(store.root, root_layout.CLIENTS)
-            return topic_figures.topic_stats(
+            stats = topic_figures.topic_stats(
                 used,
                 store.clock.wall_ms(),
                 drops_duplicates,
                 lambda: lease_holders(clients, store.peers.is_alive),
+            )
+            found = None if used is None else used.view.transactions()
+            if found is None:
+                return stats
+            return stats._replace(
+                ongoing_txn_count=len(found.opened),
+                aborted_txn_count=found.aborted,
+                committed_txn_count=found.committed,
             )
 
         try:

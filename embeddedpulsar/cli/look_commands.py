@@ -16,7 +16,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from embeddedpulsar.admin.activity import Attached, StoreActivity, TopicActivity
+from embeddedpulsar.admin.activity import Attached, StoreActivity, TopicActivity, transaction_text
 from embeddedpulsar.cli.base import (
     MessagePrinter,
     OpenedStore,
@@ -36,6 +36,7 @@ from embeddedpulsar.records import NamedTuple
 _SHORT: Final = ("persistent://public/default/", "persistent://")
 # Lines that the table does not have: the heading, the line above it, an empty one, and that of the cursor.
 _LINES_AROUND: Final = 4
+_MOST_WAITS: Final = 5
 _COLUMNS: Final = ("topic", "in/s", "out/s", "backlog", "oldest", "size", "why", "attached")
 _TEXTS: Final = ("topic", "why")
 # Columns that a name keeps however narrow the terminal is.
@@ -106,7 +107,7 @@ def top(
                 time.sleep(interval)
                 now = watch.look()
                 rows = sorted(_rows(before, now), key=_SORTED[order])
-                fitting = max(1, console.size.height - _LINES_AROUND)
+                fitting = max(1, console.size.height - _LINES_AROUND - len(_waits(now, rows)))
                 live.update(picture(store.root, now, rows[: count or fitting], console.width), refresh=True)
                 before = now
 
@@ -136,13 +137,13 @@ def picture(root: str, now: StoreActivity, rows: list[TopicRow], width: int) -> 
     )
     lines = [
         (
-            printable(_short(row.topic.topic)),
+            printable(short_name(row.topic.topic)),
             f"{row.rate_in:,.0f}",
             f"{row.rate_out:,.0f}",
             f"{row.topic.msg_backlog:,}",
-            _age(row.age_ms),
+            age_text(row.age_ms),
             size(row.topic.storage_size),
-            printable("; ".join(f"{each.name}: {each.why}" for each in row.topic.subscriptions if each.why)),
+            printable(_why(row.topic)),
             printable(_attached(row.topic.attached)),
         )
         for row in rows
@@ -166,9 +167,29 @@ def picture(root: str, now: StoreActivity, rows: list[TopicRow], width: int) -> 
         table.add_row(*map(Text, (*line[:-1], _cut(line[-1], max(room - len(_COLUMNS), _LEAST)))))
     # A topic that cannot be read is a line of its own, so that the others are shown all the same.
     unread = [
-        Text(f"{_short(topic.topic)} cannot be read: {topic.reason}", style="red") for topic in now.unread
+        Text(f"{short_name(topic.topic)} cannot be read: {topic.reason}", style="red") for topic in now.unread
     ]
-    return Group(head, *unread, Text(), table)
+    return Group(head, *unread, *_waits(now, rows), Text(), table)
+
+
+def _why(topic: TopicActivity) -> str:
+    """What keeps a topic from going on: for all, a transaction; then for single subscriptions."""
+    reasons = [f"{each.name}: {each.why}" for each in topic.subscriptions if each.why]
+    if topic.held_by is not None:
+        reasons.insert(0, f"transaction {topic.held_by.txn_id}")
+    return "; ".join(reasons)
+
+
+def _waits(now: StoreActivity, rows: list[TopicRow]) -> list[Text]:
+    """Lines for the topics that a transaction holds up, which need more room than a column has."""
+    held = [(row.topic.topic, row.topic.held_by) for row in rows if row.topic.held_by is not None]
+    lines = [
+        f"{short_name(topic)} waits for {transaction_text(held_by, now.time_ms)}"
+        for topic, held_by in held[:_MOST_WAITS]
+    ]
+    if len(held) > _MOST_WAITS:
+        lines.append(f"{len(held) - _MOST_WAITS:,} more topics wait for transactions")
+    return [Text(printable(line), style="yellow") for line in lines]
 
 
 def _cut(text: str, length: int) -> str:
@@ -191,7 +212,7 @@ def _attached(attached: tuple[Attached, ...]) -> str:
     return ", ".join(first + shown)
 
 
-def _age(milliseconds: int) -> str:
+def age_text(milliseconds: int) -> str:
     """An age, in the largest unit of which there are two."""
     # Two of a unit, so that an age is off by less than a half.
     for unit, length in (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000)):
@@ -200,7 +221,8 @@ def _age(milliseconds: int) -> str:
     return f"{milliseconds / 1000:,.1f} s" if milliseconds else ""
 
 
-def _short(name: str) -> str:
+def short_name(name: str) -> str:
+    """The name of a topic as it may be typed."""
     for prefix in _SHORT:
         name = name.removeprefix(prefix)
     return name
@@ -219,9 +241,9 @@ def _acknowledged(attachment: Attached, now_ms: int) -> str:
     # Three cases: it holds the oldest message and has been silent since; it acknowledged at some time; it
     # never did.
     if attachment.held_since is not None:
-        return f"nothing for {_age(max(now_ms - attachment.held_since, 1))}"
+        return f"nothing for {age_text(max(now_ms - attachment.held_since, 1))}"
     return (
-        f"{_age(max(now_ms - attachment.last_acked_timestamp, 1))} ago"
+        f"{age_text(max(now_ms - attachment.last_acked_timestamp, 1))} ago"
         if attachment.last_acked_timestamp
         else ""
     )
@@ -238,7 +260,7 @@ def who(store: OpenedStore, is_json: bool) -> None:
         activity = admin.activity().look(progress.show_if_due)
     progress.end()
     for unread in activity.unread:
-        click.echo(f"{_short(unread.topic)} cannot be read: {unread.reason}", err=True)
+        click.echo(f"{short_name(unread.topic)} cannot be read: {unread.reason}", err=True)
     listed = [(topic.topic, attachment) for topic in activity.topics for attachment in topic.attached]
     # By process: what one program has open stands together.
     listed.sort(key=lambda pair: (pair[1].pid, pair[0], pair[1]))
@@ -264,7 +286,7 @@ def who(store: OpenedStore, is_json: bool) -> None:
                 str(attachment.pid or "?"),
                 attachment.program,
                 attachment.kind,
-                _short(topic),
+                short_name(topic),
                 attachment.subscription,
                 attachment.name,
                 f"{attachment.unacked_messages:,}" if attachment.unacked_messages else "",

@@ -28,6 +28,7 @@ from embeddedpulsar.cli.terminal import (
     standard_streams,
 )
 from embeddedpulsar.cli.topic_commands import subscriptions, topics
+from embeddedpulsar.cli.transaction_commands import transactions
 from embeddedpulsar.exceptions import PulsarException
 
 # 128 and the number of SIGINT, as shells report it.
@@ -92,6 +93,7 @@ for command in (
     schemas,
     functions,
     outbox,
+    transactions,
     tenants,
     produce,
     consume,

@@ -142,6 +142,11 @@ def stats(store: OpenedStore, topic: str, is_json: bool) -> None:
     click.echo(f"stored     {size(figures.storage_size)}")
     producers = ", ".join(line_text(publisher.producer_name) for publisher in figures.publishers)
     print(f"producers  {producers or 'none'}")
+    if figures.ongoing_txn_count or figures.committed_txn_count or figures.aborted_txn_count:
+        click.echo(
+            f"transactions  {figures.ongoing_txn_count:,} open, {figures.committed_txn_count:,} committed, "
+            f"{figures.aborted_txn_count:,} aborted"
+        )
     click.echo()
     now_ms = SYSTEM_CLOCK.wall_ms()
     rows = [

@@ -1,0 +1,347 @@
+"""``embeddedpulsar transactions``: which are open, what they hold up, and their ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import click
+
+from embeddedpulsar.admin.topic_stats import TransactionMetadata
+from embeddedpulsar.cli.base import (
+    OpenedStore,
+    as_json,
+    complete_topic,
+    destroys,
+    is_confirmed,
+    iso_time,
+    pass_store,
+    print_json,
+    print_table,
+)
+from embeddedpulsar.cli.engine import SYSTEM_CLOCK
+from embeddedpulsar.cli.look_commands import age_text, short_name
+from embeddedpulsar.cli.policies import LAG
+
+_PREPARED: Final = "PREPARED"
+_OPEN_STATUSES: Final = ("OPEN", "COMMITTING", "ABORTING", _PREPARED)
+
+_topic: Final = click.option(
+    "-t", "--topic", required=True, shell_complete=complete_topic, help="A topic, or a partition."
+)
+_subscription: Final = click.option("-s", "--sub-name", "subscription", required=True, help="Its name.")
+_coordinator: Final = click.option(
+    "-c", "--coordinator-id", "coordinator", type=int, help="0, which is the only one."
+)
+_low_water_marks: Final = click.option(
+    "-l", "--low-water-mark", "low_water_marks", is_flag=True, help="Also up to which id all have ended."
+)
+
+
+def _with_id(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the two halves of an id, as pulsar-admin has them."""
+    command = click.option(
+        "-l",
+        "--least-sig-bits",
+        "least",
+        type=click.IntRange(min=0),
+        required=True,
+        help="The second number of the id.",
+    )(command)
+    return click.option(
+        "-m",
+        "--most-sig-bits",
+        "most",
+        type=click.IntRange(min=0),
+        default=0,
+        show_default=True,
+        help="The first number of the id.",
+    )(command)
+
+
+@click.group()
+def transactions() -> None:
+    """Show the transactions of the store and what they hold up, and end them."""
+
+
+# -- all transactions ------------------------------------------------------------------------------------
+
+
+@transactions.command("coordinators-list", short_help="List the coordinators: one.")
+@as_json
+@pass_store
+def coordinators_list(store: OpenedStore, is_json: bool) -> None:
+    """List the coordinators: one, which is the transaction log of the store."""
+    with store.admin() as admin:
+        listed = admin.transactions().list_transaction_coordinators()
+    if is_json:
+        print_json([each.json() for each in listed])
+    else:
+        print_table(("id", "store"), [tuple(each) for each in listed])
+
+
+@transactions.command("coordinator-stats", short_help="Numbers of transactions.")
+@_coordinator
+@pass_store
+def coordinator_stats(store: OpenedStore, coordinator: int | None) -> None:
+    """Show the numbers of transactions, as JSON."""
+    with store.admin() as admin:
+        if coordinator is None:
+            stats = admin.transactions().get_coordinator_stats()
+            print_json({str(number): each.json() for number, each in stats.items()})
+        else:
+            print_json(admin.transactions().get_coordinator_stats_by_id(coordinator).json())
+
+
+@transactions.command("slow-transactions", short_help="List those that are open for long.")
+@click.option(
+    "-t",
+    "--time",
+    "timeout_ms",
+    type=LAG,
+    default="1s",
+    show_default=True,
+    help="How long they have been open: seconds, or such as 10m.",
+)
+@_coordinator
+@as_json
+@pass_store
+def slow_transactions(store: OpenedStore, timeout_ms: int, coordinator: int | None, is_json: bool) -> None:
+    """List the transactions that have been open for some time, with their processes and labels, the oldest
+    first."""
+    with store.admin() as admin:
+        found = admin.transactions().get_slow_transactions_by_coordinator_id(coordinator or 0, timeout_ms)
+    if is_json:
+        print_json({txn_id: each.json() for txn_id, each in found.items()})
+        return
+    now_ms = SYSTEM_CLOCK.wall_ms()
+    columns = ("id", "status", "age", "ends in", "pid", "program", "label", "topics", "subscriptions")
+    print_table(columns, [_row(each, now_ms) for each in found.values()])
+
+
+def _row(transaction: TransactionMetadata, now_ms: int) -> tuple[str, ...]:
+    left_ms = transaction.timeout_at - now_ms
+    subscriptions = [
+        f"{short_name(topic)}: {name}"
+        for topic, names in transaction.acked_partitions.items()
+        for name in names
+    ]
+    return (
+        transaction.txn_id,
+        transaction.status,
+        age_text(max(now_ms - transaction.open_timestamp, 1)),
+        (age_text(left_ms) if left_ms > 0 else "now") if transaction.timeout_at else "never",
+        str(transaction.pid) if transaction.pid else "",
+        transaction.program if transaction.is_alive is not False else f"{transaction.program} (dead)".strip(),
+        transaction.label,
+        ", ".join(map(short_name, transaction.produced_partitions)),
+        ", ".join(subscriptions),
+    )
+
+
+@transactions.command("transaction-metadata", short_help="Show one transaction.")
+@_with_id
+@pass_store
+def transaction_metadata(store: OpenedStore, most: int, least: int) -> None:
+    """Show a transaction, as JSON: its state, its process, and where it did something."""
+    with store.admin() as admin:
+        print_json(admin.transactions().get_transaction_metadata((most, least)).json())
+
+
+@transactions.command("abort-transaction", short_help="Abort one, of whatever process.")
+@_with_id
+@destroys
+@pass_store
+def abort_transaction(store: OpenedStore, most: int, least: int, yes: bool, dry_run: bool) -> None:
+    """Abort a transaction, whatever process it is of: what it stored is never delivered, and what it
+    acknowledged is delivered again."""
+    with store.admin() as admin:
+        calls = admin.transactions()
+        found = calls.get_transaction_metadata((most, least))
+        if found.status == _PREPARED:
+            click.echo(
+                f"{found.txn_id} is PREPARED: the program that prepared it may have decided to commit it, in "
+                f"a database say. Look there first, by its label {found.label!r}.",
+                err=True,
+            )
+        if is_confirmed(f"abort the transaction {_described(found)}", yes, dry_run):
+            calls.abort_transaction((most, least))
+
+
+def _described(found: TransactionMetadata) -> str:
+    """A transaction in words, for a question."""
+    text = found.txn_id
+    if found.label:
+        text += f" {found.label!r}"
+    if found.owner:
+        text += f" of {found.owner}"
+    if found.status not in _OPEN_STATUSES:
+        return f"{text}, which is {found.status}"
+    if found.open_timestamp:
+        text += f", {age_text(max(SYSTEM_CLOCK.wall_ms() - found.open_timestamp, 1))} old"
+    places = [f"messages in {short_name(topic)}" for topic in found.produced_partitions]
+    places += [
+        f"acknowledgements in {short_name(topic)}: {name}"
+        for topic, names in found.acked_partitions.items()
+        for name in names
+    ]
+    return f"{text}, with {', '.join(places)}" if places else text
+
+
+@transactions.command("scale-transactionCoordinators", short_help="Refused: there is one.")
+@click.option("-r", "--replicas", type=int, required=True, help="How many coordinators.")
+@pass_store
+def scale_transaction_coordinators(store: OpenedStore, replicas: int) -> None:
+    """Refused: a store has one coordinator, a journal that all its processes write."""
+    with store.admin() as admin:
+        admin.transactions().scale_transaction_coordinators(replicas)
+
+
+# -- prepared transactions -------------------------------------------------------------------------------
+
+
+@transactions.command("prepared-list", short_help="List those that wait for an end.")
+@as_json
+@pass_store
+def prepared_list(store: OpenedStore, is_json: bool) -> None:
+    """List the transactions that wait for an end that any process may give."""
+    with store.admin() as admin:
+        listed = admin.transactions().get_prepared_transactions()
+    if is_json:
+        print_json([each.json() for each in listed])
+        return
+    rows = [
+        (
+            each.txn_id,
+            each.label,
+            iso_time(each.prepared_at),
+            iso_time(each.timeout_at) if each.timeout_at else "never",
+            ", ".join(
+                f"{short_name(topic)} ({count:,})" for topic, count in each.produced_partitions.items()
+            ),
+            ", ".join(
+                f"{short_name(topic)}: {name}"
+                for topic, names in each.acked_partitions.items()
+                for name in names
+            ),
+        )
+        for each in listed
+    ]
+    print_table(("id", "label", "prepared", "ends", "topics (entries)", "subscriptions"), rows)
+
+
+@transactions.command("commit-prepared", short_help="Commit one that is prepared.")
+@_with_id
+@destroys
+@pass_store
+def commit_prepared(store: OpenedStore, most: int, least: int, yes: bool, dry_run: bool) -> None:
+    """Commit a transaction that is prepared, in the place of the program that prepared it."""
+    with store.admin() as admin:
+        calls = admin.transactions()
+        found = calls.get_transaction_metadata((most, least))
+        if is_confirmed(f"commit the transaction {_described(found)}", yes, dry_run):
+            calls.commit_prepared_transaction((most, least))
+
+
+# -- topics and subscriptions ----------------------------------------------------------------------------
+
+
+@transactions.command("transaction-buffer-stats", short_help="Those of a topic, counted.")
+@_topic
+@_low_water_marks
+@pass_store
+def transaction_buffer_stats(store: OpenedStore, topic: str, low_water_marks: bool) -> None:
+    """Show the transactions of a topic, counted, as JSON; and up to where it can be read."""
+    with store.admin() as admin:
+        print_json(admin.transactions().get_transaction_buffer_stats(topic, low_water_marks).json())
+
+
+@transactions.command("transaction-in-buffer-stats", short_help="Where one begins in a topic.")
+@_with_id
+@_topic
+@pass_store
+def transaction_in_buffer_stats(store: OpenedStore, most: int, least: int, topic: str) -> None:
+    """Show where a transaction begins in a topic, as JSON."""
+    with store.admin() as admin:
+        print_json(admin.transactions().get_transaction_in_buffer_stats((most, least), topic).json())
+
+
+@transactions.command(
+    "transaction-buffer-snapshot-internal-stats", short_help="Where outcomes of a topic are."
+)
+@_topic
+@pass_store
+def transaction_buffer_internal_stats(store: OpenedStore, topic: str) -> None:
+    """Show the ledgers of a topic, and the directory that has the outcomes of its finished transactions, as
+    JSON."""
+    with store.admin() as admin:
+        print_json(admin.transactions().get_transaction_buffer_internal_stats(topic).json())
+
+
+@transactions.command("pending-ack-stats", short_help="Acknowledgements that wait.")
+@_topic
+@_subscription
+@_low_water_marks
+@pass_store
+def pending_ack_stats(store: OpenedStore, topic: str, subscription: str, low_water_marks: bool) -> None:
+    """Show what open transactions acknowledged in a subscription, as JSON."""
+    with store.admin() as admin:
+        print_json(admin.transactions().get_pending_ack_stats(topic, subscription, low_water_marks).json())
+
+
+@transactions.command("transaction-in-pending-ack-stats", short_help="Those of one transaction.")
+@_with_id
+@_topic
+@_subscription
+@pass_store
+def transaction_in_pending_ack_stats(
+    store: OpenedStore, most: int, least: int, topic: str, subscription: str
+) -> None:
+    """Show what one open transaction acknowledged in a subscription, as JSON."""
+    with store.admin() as admin:
+        stats = admin.transactions().get_transaction_in_pending_ack_stats((most, least), topic, subscription)
+        print_json(stats.json())
+
+
+@transactions.command("position-stats-in-pending-ack", short_help="Whether an entry waits.")
+@_topic
+@_subscription
+@click.option("-l", "--ledger-id", "ledger_id", type=click.IntRange(min=0), required=True)
+@click.option("-e", "--entry-id", "entry_id", type=click.IntRange(min=0), required=True)
+@click.option(
+    "-b", "--batch-index", "batch_index", type=click.IntRange(min=0), help="Of a message in a batch."
+)
+@pass_store
+def position_stats_in_pending_ack(
+    store: OpenedStore,
+    topic: str,
+    subscription: str,
+    ledger_id: int,
+    entry_id: int,
+    batch_index: int | None,
+) -> None:
+    """Show whether an open transaction acknowledged an entry in a subscription, as JSON."""
+    with store.admin() as admin:
+        stats = admin.transactions().get_position_stats_in_pending_ack(
+            topic, subscription, ledger_id, entry_id, batch_index
+        )
+        print_json(stats.json())
+
+
+@transactions.command("pending-ack-internal-stats", short_help="The journal of a subscription.")
+@_topic
+@_subscription
+@pass_store
+def pending_ack_internal_stats(store: OpenedStore, topic: str, subscription: str) -> None:
+    """Show the journal of a subscription, which has the acknowledgements of open transactions, as JSON."""
+    with store.admin() as admin:
+        print_json(admin.transactions().get_pending_ack_internal_stats(topic, subscription).json())
+
+
+@transactions.command("coordinator-internal-stats", short_help="The journal of transactions.")
+@_coordinator
+@pass_store
+def coordinator_internal_stats(store: OpenedStore, coordinator: int | None) -> None:
+    """Show the journal of the transaction log, as JSON."""
+    with store.admin() as admin:
+        print_json(admin.transactions().get_coordinator_internal_stats(coordinator or 0).json())
