@@ -189,9 +189,7 @@ class Transactions(SaysWhatThereIs):
             slow.sort(key=lambda each: (each.started_ms, each.txn_id))
             found = self._find(view, {each.txn_id for each in slow})
             holders = self._holders()
-            return {
-                text_of(each.txn_id): self._metadata_of(view, each, found, holders, now_ms) for each in slow
-            }
+            return {text_of(each.txn_id): self._metadata_of(view, each, found, holders) for each in slow}
 
     def get_slow_transactions_by_coordinator_id(
         self, coordinator_id: int, timeout_ms: int
@@ -208,11 +206,9 @@ class Transactions(SaysWhatThereIs):
         """
         number = number_of(txn_id)
         with self._looking() as view:
-            now_ms = self._store().clock.wall_ms()
             for each in view.open_transactions():
                 if each.txn_id == number:
-                    found = self._find(view, {number})
-                    return self._metadata_of(view, each, found, self._holders(), now_ms)
+                    return self._metadata_of(view, each, self._find(view, {number}), self._holders())
             for prepared in view.prepared():  # its slot is not filled yet, or the words are not believed
                 if prepared.txn_id == number:
                     return self._ended(view, number, PREPARED, prepared.participants)._replace(
@@ -577,9 +573,8 @@ class Transactions(SaysWhatThereIs):
         transaction: OpenTransaction,
         found: _Found,
         holders: dict[bytes, ProcessFacts],
-        now_ms: int,
     ) -> TransactionMetadata:
-        number, left_ms = transaction.txn_id, view.left_ms(transaction)
+        number, left_ms, now_ms = transaction.txn_id, view.left_ms(transaction), self._store().clock.wall_ms()
         process = holders.get(transaction.owner, _UNSAID)
         is_prepared = transaction.state.name == PREPARED
         pid = 0 if is_prepared else process.pid or transaction.pid
