@@ -8,7 +8,7 @@ from embeddedpulsar.policies import Retention
 from embeddedpulsar.records import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, Final
 
 _TRUE = frozenset(("true", "yes", "on", "1"))
 _FALSE = frozenset(("false", "no", "off", "0"))
@@ -17,6 +17,32 @@ _FALSE = frozenset(("false", "no", "off", "0"))
 _ABSENT: dict[str, str] = {
     "dispatcherMaxRoundRobinBatchSize": "turns of a fixed size",
     "activeConsumerFailoverDelayTimeMillis": "a delay before a standby takes over",
+}
+
+_BATCHED: Final = "a commit is one record, and one flush is for all that wait for it"
+_SNAPSHOTS: Final = "outcomes are looked up, and topics take no snapshots of them"
+
+# Settings of Pulsar that tune what is not there: taken, and a warning says why they do nothing.
+_WITHOUT_EFFECT: dict[str, str] = {
+    "transactionMetadataStoreProviderClassName": "transactions have one log, the journal of the store",
+    "transactionBufferProviderClassName": "topics look outcomes up, and have no buffers",
+    "transactionPendingAckStoreProviderClassName": "the journal of a subscription has what is pending in it",
+    "numTransactionReplayThreadPoolSize": "nothing is replayed for a topic or subscription",
+    "transactionBufferSnapshotMaxTransactionCount": _SNAPSHOTS,
+    "transactionBufferSnapshotMinTimeInMillis": _SNAPSHOTS,
+    "transactionBufferSnapshotSegmentSize": _SNAPSHOTS,
+    "transactionBufferSegmentedSnapshotEnabled": _SNAPSHOTS,
+    "transactionBufferClientMaxConcurrentRequests": "a commit makes no requests to topics",
+    "transactionBufferClientOperationTimeoutInMills": "a commit makes no requests to topics",
+    "transactionLogBatchedWriteEnabled": _BATCHED,
+    "transactionLogBatchedWriteMaxRecords": _BATCHED,
+    "transactionLogBatchedWriteMaxSize": _BATCHED,
+    "transactionLogBatchedWriteMaxDelayInMillis": _BATCHED,
+    "transactionPendingAckBatchedWriteEnabled": _BATCHED,
+    "transactionPendingAckBatchedWriteMaxRecords": _BATCHED,
+    "transactionPendingAckBatchedWriteMaxSize": _BATCHED,
+    "transactionPendingAckBatchedWriteMaxDelayInMillis": _BATCHED,
+    "transactionPendingAckLogIndexMinLag": "what is pending has no log of its own",
 }
 
 # The valid numbers, for settings with a limited range.
@@ -115,7 +141,8 @@ class BrokerSettings(NamedTuple):
     with `parse`.
 
     Attributes:
-        unknown: names in the text that are not settings of this package; the store logs a warning.
+        unknown: names in the text that are not settings of this package, or do nothing here; the store logs a
+            warning.
 
     Example:
         >>> settings = BrokerSettings.parse("maxMessageSize = 1048576  # 1 MiB")
@@ -262,17 +289,22 @@ class BrokerSettings(NamedTuple):
         self.retention.check("broker.conf: defaultRetentionTimeInMinutes and defaultRetentionSizeInMB")
 
     def warnings(self) -> list[str]:
-        """Return the warnings for unknown names.
+        """Return the warnings for unknown names, and for those that do nothing here.
 
         Example:
             >>> BrokerSettings.parse("maxMesageSize=1048576").warnings()
             ['unknown setting maxMesageSize, ignored; did you mean maxMessageSize?']
+            >>> BrokerSettings.parse("transactionPendingAckLogIndexMinLag=500").warnings()
+            ['transactionPendingAckLogIndexMinLag has no effect: what is pending has no log of its own']
         """
         if not self.unknown:
             return []
         known = [name for name in self._fields if name != "unknown"]
         texts = []
         for name in self.unknown:
+            if name in _WITHOUT_EFFECT:
+                texts.append(f"{name} has no effect: {_WITHOUT_EFFECT[name]}")
+                continue
             near = nearest(name, known)
             hint = f"; did you mean {near}?" if near else ""
             texts.append(f"unknown setting {name}, ignored{hint}")

@@ -239,7 +239,8 @@ class Topics(Policies):
         return names if include_system_topic else without_system_topics(names)
 
     def get_partitioned_topic_metadata(self, topic: str) -> PartitionedTopicMetadata:
-        """Return the metadata of a topic: its number of partitions.
+        """Return the metadata of a topic: its number of partitions. Those in which Pulsar keeps transactions
+        have some, too, though no store has such topics: ``pulsar/system/transaction_coordinator_assign`` 1.
 
         Raises:
             TopicNotFound: no such topic.
@@ -248,6 +249,9 @@ class Topics(Policies):
         partitions = store.topics.partitions(topic)
         # 0 is the answer for a topic without partitions, which exists.
         if not partitions and not store.topics.has(topic):
+            of_transactions = store.topics.partitions_of_transactions(topic)
+            if of_transactions is not None:
+                return PartitionedTopicMetadata(of_transactions)
             raise TopicNotFound(f"{TopicName.parse(topic).full}: no such topic in {store.root}")
         return PartitionedTopicMetadata(partitions)
 

@@ -564,7 +564,9 @@ class Client:
         self._core.begin_operation()
         full = TopicName.parse(topic).full
         # A topic that does not exist yet has no partitions, and stands for itself, as in Pulsar.
-        return partition_names(full, self._core.store.topics.partitions_of_possible(full)) or [full]
+        topics = self._core.store.topics
+        partitions = topics.partitions_of_possible(full) or topics.partitions_of_transactions(full)
+        return partition_names(full, partitions or 0) or [full]
 
     def get_service_info(self) -> ServiceInfo:
         """Return the URL of the store.

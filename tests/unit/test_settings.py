@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from embeddedpulsar.exceptions import InvalidConfiguration
-from embeddedpulsar.settings import _ABSENT, BrokerSettings
+from embeddedpulsar.settings import _ABSENT, _WITHOUT_EFFECT, BrokerSettings
 
 
 def test_defaults():
@@ -45,6 +45,15 @@ def test_unknown_names_are_collected():
     """A name that is no setting here is no error; the store warns about it, once each."""
     settings = BrokerSettings.parse("zookeeperServers=a\nunknown=1\nzookeeperServers=b\n_field_defaults=1")
     assert settings.unknown == ("zookeeperServers", "unknown", "_field_defaults")
+
+
+def test_what_does_nothing_says_so():
+    """Settings that tune what is not there are no errors, and are not silent: each has its reason."""
+    for name, reason in _WITHOUT_EFFECT.items():
+        settings = BrokerSettings.parse(f"{name}=1")
+        assert settings.warnings() == [f"{name} has no effect: {reason}"]
+        assert name not in BrokerSettings._fields
+        settings.check_supported()
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,10 @@ the list of topics, and get the names that match and how they change.
 
 from __future__ import annotations
 
+import os
 from itertools import islice
 
+from embeddedpulsar._engine.filenames import subscriptions_path
 from embeddedpulsar._engine.log.position import BEFORE_FIRST
 from embeddedpulsar._engine.platform import failpoints
 from embeddedpulsar.error_text import nearest
@@ -21,6 +23,7 @@ from embeddedpulsar.topic_name import (
     TopicName,
     check_visible,
     is_system_topic,
+    subscription_directory_name,
 )
 
 if TYPE_CHECKING:
@@ -299,9 +302,10 @@ def check_not_of_system(name: TopicName) -> None:
         NotAllowedError: the name is that of one.
     """
     if is_system_topic(name.full):
-        raise NotAllowedError(
-            f"{name.full} cannot be made: the name is one of Pulsar's system topics; use another name"
-        )
+        reason = "the name is one of Pulsar's system topics"
+        if "transaction" in name.local:
+            reason += ", and transactions are in no topic here: Admin.transactions() shows them"
+        raise NotAllowedError(f"{name.full} cannot be made: {reason}; use another name")
 
 
 def partition_names(name: str, partitions: int) -> list[str]:
@@ -316,6 +320,15 @@ def partition_names(name: str, partitions: int) -> list[str]:
 
 failpoints.declare("partitions:prepared")
 
+_COORDINATOR_COUNT: Final = 1
+_COORDINATORS: Final = f"{PERSISTENT}://{_SYSTEM}/transaction_coordinator_assign"
+_OF_COORDINATORS: Final = frozenset(
+    (f"{_COORDINATORS}{PARTITION_SUFFIX}0", f"{PERSISTENT}://{_SYSTEM}/__transaction_log_0")
+)
+_OF_NAMESPACES: Final = frozenset(
+    f"__transaction_buffer_snapshot{suffix}" for suffix in ("", "_segments", "_indexes")
+)
+_PENDING_ACK: Final = "__transaction_pending_ack"
 _LOOKED_AT: Final = 2000
 """So many names of a namespace are compared with a wrong one."""
 
@@ -389,6 +402,41 @@ class TopicList:
     def partitioned_names(self, namespace: str | None = None) -> list[str]:
         """Full names of the partitioned topics, sorted."""
         return [name for name, partitions in self._catalog.listed_in(namespace) if partitions]
+
+    def partitions_of_transactions(self, name: str) -> int | None:
+        """How many partitions a topic has in which Pulsar keeps transactions, by its metadata: what finds
+        coordinators asks for that. Here no such topic has files, and none can be used.
+
+        Returns:
+            None for other topics, and where there would be none: transactions are switched off, or there is
+            no such namespace, topic or subscription.
+        """
+        parsed = TopicName.parse(name)
+        if not is_system_topic(parsed.full) or not self._session.settings.transactionCoordinatorEnabled:
+            return None
+        if parsed.full == _COORDINATORS:
+            return _COORDINATOR_COUNT
+        if parsed.full in _OF_COORDINATORS:
+            return 0
+        namespace, local = f"{parsed.tenant}/{parsed.namespace}", parsed.local
+        if local in _OF_NAMESPACES:
+            is_there = self._catalog.has_namespace(namespace) and self._session.transactions.exists
+        else:
+            is_there = local.endswith(_PENDING_ACK) and self._has_subscription(parsed)
+        return 0 if is_there else None
+
+    def _has_subscription(self, name: TopicName) -> bool:
+        """Whether there is a subscription by the name of the topic in which Pulsar keeps its pending
+        acknowledgements, ``<topic>-<subscription>__transaction_pending_ack``."""
+        base = name.full.removesuffix(_PENDING_ACK)
+        hyphens = [at for at, character in enumerate(base) if character == "-"]
+        for at in hyphens:  # topics and subscriptions may have hyphens, too
+            entry = self._catalog.find(base[:at])
+            if entry is not None and entry.is_made and not entry.partitions:
+                place = subscriptions_path(self._session.directories.path(entry))
+                if os.path.isdir(os.path.join(place, subscription_directory_name(base[at + 1 :]))):
+                    return True
+        return False
 
     def partitions_of_possible(self, name: str) -> int:
         """As `partitions`, of a topic that exists or could be made.
