@@ -41,7 +41,7 @@ def size_of(root: Path) -> tuple[int, int]:
 
 
 def opening(root: Path) -> tuple[float, float]:
-    """Milliseconds in which a fresh process opens the store, and then begins a transaction; the best of some."""
+    """Milliseconds in which a fresh process opens the store, then begins a transaction; the best of some."""
     samples = []
     for _ in range(_OPENINGS):
         command = [sys.executable, "-c", _OPEN, str(root)]
