@@ -495,7 +495,18 @@ class Admin(SaysWhatThereIs):
         return Schemas(self._open_store)
 
     def transactions(self) -> Transactions:
-        """Return the methods for transactions."""
+        """Return the methods for transactions.
+
+        Example:
+            >>> from embeddedpulsar import Client
+            >>> with Client("./data") as client, Admin("./data") as admin:
+            ...     txn = client.new_transaction(label="november")
+            ...     message_id = client.create_producer("invoices").send(b"42 EUR", txn=txn)
+            ...     found = admin.transactions().get_transaction_metadata(txn.id)
+            ...     admin.transactions().abort_transaction(txn.id)
+            ...     found.label, found.status, list(found.produced_partitions)
+            ('november', 'OPEN', ['persistent://public/default/invoices'])
+        """
         with late_imports():
             from embeddedpulsar.admin.transactions import Transactions
         return Transactions(self._open_store)
