@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from embeddedpulsar._engine.store.background.transaction_folding import Folder
     from embeddedpulsar._engine.store.damage_channel import DamageChannel
     from embeddedpulsar._engine.store.store_root import StoreMeta
+    from embeddedpulsar._engine.txn.folded_transactions import FoldedOutcomes
     from embeddedpulsar._engine.txn.transaction_log import TransactionLog
     from embeddedpulsar._engine.txn.transaction_state import Outcome, PreparedTransaction
     from embeddedpulsar._engine.txn.transaction_view import TransactionView
@@ -242,6 +243,13 @@ class StoreTransactions:
         view.refresh()
         return view
 
+    def lowest(self) -> int:
+        """Outcomes of transactions with lower ids are forgotten: those of their topics are asked."""
+        log = self._log
+        if log is None and self._host.refusal is not None:
+            return self._seen_by(lambda view: view.lowest)
+        return (log or self.log()).lowest()
+
     def outcomes(self, transactions: Sequence[tuple[int, int]]) -> list[int]:
         """The outcomes of transactions that acknowledged something in a subscription; see
         `subscription_files.Outcomes`. Called under the lock of a subscription.
@@ -405,15 +413,30 @@ class TopicOutcomes:
 
     Args:
         transactions: of the store.
+        directory: of the topic, which knows the outcomes that the store has forgotten.
     """
 
-    __slots__ = ("_transactions", "await_end", "note_blocked")
+    __slots__ = ("_directory", "_folded", "_transactions", "await_end", "note_blocked")
 
-    def __init__(self, transactions: StoreTransactions) -> None:
+    def __init__(self, transactions: StoreTransactions, directory: str) -> None:
         self._transactions: Final = transactions
+        self._directory: Final = directory
+        self._folded: FoldedOutcomes | None = None
         self.await_end: Final = transactions.await_end
         self.note_blocked: Final = transactions.note_blocked
 
     def outcome(self, txn_id: int) -> int:
-        """As `StoreTransactions.outcome`."""
-        return self._transactions.outcome(txn_id)
+        """As `StoreTransactions.outcome`, and never FOLDED.
+
+        Raises:
+            CorruptionError: the topic's document of those that are folded is damaged.
+        """
+        outcome = self._transactions.outcome(txn_id)
+        return self._outcome_folded(txn_id) if outcome == _FOLDED else outcome
+
+    def _outcome_folded(self, txn_id: int) -> int:
+        if self._folded is None:
+            with late_imports():
+                from embeddedpulsar._engine.txn.folded_transactions import FoldedOutcomes
+            self._folded = FoldedOutcomes(self._directory, self._transactions.lowest)
+        return _ABORTED if self._folded.is_aborted(txn_id) else _FINAL[0]

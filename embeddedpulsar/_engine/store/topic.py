@@ -846,5 +846,5 @@ def _open_log(
         scheduler=session.scheduler,
         damage=session.damage.report,
         raise_format=session.raise_format,
-        outcomes=TopicOutcomes(session.transactions),
+        outcomes=TopicOutcomes(session.transactions, directory),
     )

@@ -13,7 +13,7 @@ from embeddedpulsar._engine.format.document import document_version
 from embeddedpulsar._engine.format.frame import FLAG_TXN, FORMAT_VERSION
 from embeddedpulsar._engine.format.subscription_record import TRANSACTION_ACK
 from embeddedpulsar._engine.log.journal_file import JournalFile, generations
-from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
+from embeddedpulsar._engine.log.position import BEFORE_FIRST, Isolation, Position
 from embeddedpulsar._engine.log.segment import read_segment_header
 from embeddedpulsar._engine.platform import disk
 from embeddedpulsar._engine.txn.folded_transactions import FoldedTransactions
@@ -47,7 +47,7 @@ def entries_of_transactions(
     Yields:
         Those of a part of the log at a time, also of one without any, so that the caller may give way.
     """
-    cursor = log.cursor(after, inclusive=False)
+    cursor = log.cursor(after, inclusive=False, isolation=Isolation.EVERYTHING)
     for ledger_id, entries in log.ledgers():
         if not after.ledger_id <= ledger_id <= last.ledger_id:
             continue
@@ -69,7 +69,7 @@ def entries_of_transactions(
 
 def _is_of_first_version(directory: str, ledger_id: int) -> bool:
     with contextlib.suppress(FileNotFoundError, CorruptionError):
-        return read_segment_header(directory, ledger_id).version == FORMAT_VERSION
+        return not read_segment_header(directory, ledger_id).may_have_transactions
     return False
 
 
@@ -93,9 +93,8 @@ def _read(cursor: Cursor, ledger_id: int, stop: int) -> Iterator[list[tuple[int,
         found = []
         for view in views:
             position = Position(view.ledger_id, view.entry_id)
-            transaction = view.transaction() if view.flags & FLAG_TXN else None
-            if transaction is not None and position < Position(ledger_id, stop):
-                found.append((*position, transaction[1]))
+            if view.flags & FLAG_TXN and position < Position(ledger_id, stop):
+                found.append((*position, view.transaction_id()))
         yield found
 
 

@@ -618,13 +618,14 @@ class TransactionLog:
                 if failpoints.ACTIVE:
                     failpoints.hit("txn:table_unlinked")
         self._shared.forget_tables(lowest)
+        self.shrink_journal()
         return lowest
 
     def shrink_journal(self) -> None:
         """Begin a new generation of the journal, and drop the one before the present one, if they are long.
 
-        For housekeeping, when nothing was decided for some time: what transactions did, which is compared
-        with the logs after a power loss, goes with the older one.
+        For housekeeping, and called twice only when nothing was decided for some time: what transactions did,
+        which is compared with the logs after a power loss, goes with the older one.
         """
         directory = self._shared.directory
         journals = generations_among(descriptors.names_in(directory))[0]

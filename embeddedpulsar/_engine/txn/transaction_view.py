@@ -272,7 +272,7 @@ class TransactionView:
             return None
         if transaction.state is SlotState.PREPARED:
             return transaction.deadline_ms - self._clock.wall_ms()
-        return transaction.deadline_ms - int(self._clock.monotonic() * _OPEN_S) - self._offset_ms
+        return transaction.deadline_ms - int(self._clock.monotonic() * _MS) - self._offset_ms
 
     def open_transactions(self) -> list[OpenTransaction]:
         """The slots in use; none where the control words cannot be believed."""

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from embeddedpulsar import Client, ConsumerType, MessageId
 from embeddedpulsar._engine.filenames import folded_path, lock_path, outcomes_in
 from embeddedpulsar._engine.format.control import OUTCOMES_PER_FILE, TransactionWord
 from embeddedpulsar._engine.format.entry import EntryContent, EntryFields, ProducerPrefix, encode
@@ -326,6 +327,44 @@ def test_a_damaged_document_is_kept_and_holds_it_up(tmp_path: Path) -> None:
     site.fold()
     assert site.document("a").ids() == {first}
     site.store.release()
+
+
+def read_all(root: Path, *, read_only: bool = False) -> list[bytes]:
+    """What a reader gets."""
+    with Client(root, read_only=read_only) as client:
+        reader = client.create_reader("a", MessageId.earliest)
+        found = []
+        while reader.has_message_available():
+            found.append(reader.read_next(2000).data())
+        return found
+
+
+def test_readers_ask_the_topic(tmp_path: Path) -> None:
+    """What was aborted stays away, and what was committed stays, for those that may write and others; also for
+    a reader and a consumer that stood before it all the time."""
+    root = tmp_path / "store"
+    with Client(root) as client:
+        producer = client.create_producer("a")
+        consumer = client.subscribe("a", "s", ConsumerType.Shared)
+        for number in range(6):
+            txn = client.new_transaction()
+            producer.send(b"%d" % number, txn=txn)
+            txn.commit() if number % 3 else txn.abort()
+        producer.send(b"plain")
+        store = client._core.store
+        log = store.transactions.log()
+        words = log.control.words
+        words[TransactionWord.NEXT_ID] = words[TransactionWord.RESERVED]
+        folder = store._folder(store._current())
+        while folder.fold(log, []):
+            pass
+        assert log.outcome(1) is Outcome.FOLDED
+        wanted = [b"1", b"2", b"4", b"5", b"plain"]
+        assert [consumer.receive(2000).data() for _ in wanted] == wanted
+        assert read_all(root) == wanted
+        assert read_all(root, read_only=True) == wanted
+    assert read_all(root) == wanted
+    assert_clean(root)
 
 
 def test_a_topic_that_is_deleted_meanwhile(site: Site) -> None:

@@ -22,7 +22,6 @@ from embeddedpulsar._engine.filenames import (
     subscriptions_path,
 )
 from embeddedpulsar._engine.format.control import SubscriptionWord
-from embeddedpulsar._engine.format.frame import FORMAT_VERSION
 from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.log.segment import read_segment_header
 from embeddedpulsar._engine.platform import descriptors, disk, failpoints, threads, timing
@@ -265,7 +264,7 @@ def _may_have_transactions(directory: str, first: int) -> bool:
         if ledger_id < first:
             return False
         with contextlib.suppress(FileNotFoundError, CorruptionError):  # trimmed, or read by another way
-            return read_segment_header(directory, ledger_id).version > FORMAT_VERSION
+            return read_segment_header(directory, ledger_id).may_have_transactions
     return False
 
 
