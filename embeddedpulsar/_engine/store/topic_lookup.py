@@ -193,6 +193,7 @@ def transaction_fates(root: str) -> Iterator[Fate]:
         yield lambda topic, ledger_id, txn_id: None if os.path.isdir(directory) else False
         return
     with late_imports():
+        from embeddedpulsar._engine.txn.folded_transactions import FoldedTransactions
         from embeddedpulsar._engine.txn.transaction_state import Outcome
         from embeddedpulsar._engine.txn.transaction_view import TransactionView
     liveness = OnlookerLiveness(in_root(root, CLIENTS), in_root(root, CONTROL))
@@ -200,10 +201,17 @@ def transaction_fates(root: str) -> Iterator[Fate]:
     try:
         view.refresh()
         frozen = view.frozen()
-        fates = {Outcome.COMMITTED: True, Outcome.ABORTED: False, Outcome.FOLDED: True}
+        fates = {Outcome.COMMITTED: True, Outcome.ABORTED: False}
+        folded: dict[str, frozenset[int]] = {}
 
         def fate(topic: str, ledger_id: int, txn_id: int) -> bool | None:
-            return fates.get(frozen.outcome(txn_id))
+            outcome = frozen.outcome(txn_id)
+            if outcome is not Outcome.FOLDED:
+                return fates.get(outcome)
+            # The store has forgotten it, and had written it into the document of the topic before.
+            if topic not in folded:
+                folded[topic] = FoldedTransactions.read(topic).ids()
+            return txn_id not in folded[topic]
 
         yield fate
     finally:

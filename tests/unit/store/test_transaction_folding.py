@@ -340,7 +340,7 @@ def read_all(root: Path, *, read_only: bool = False) -> list[bytes]:
 
 
 def test_readers_ask_the_topic(tmp_path: Path) -> None:
-    """What was aborted stays away, and what was committed stays, for those that may write and others; also for
+    """What was aborted stays away, what was committed stays, for all that may write, and others; also for
     a reader and a consumer that stood before it all the time."""
     root = tmp_path / "store"
     with Client(root) as client:
