@@ -115,7 +115,7 @@ class Transactions(SaysWhatThereIs):
     it.
 
     Readers stop before what an open transaction stored. So one that is forgotten holds a topic up until its
-    timeout; one that is prepared, until somebody ends it. There is no coordinator process: that with the id 0
+    timeout; one that is prepared, until it is ended. There is no coordinator process: that with the id 0
     is the transaction log of the store. An id is a pair of numbers, or the text ``(0,17)``.
 
     Methods that only look see the whole store, whatever process uses it, change nothing, and wait for no
@@ -585,7 +585,7 @@ class Transactions(SaysWhatThereIs):
             text_of(number),
             transaction.started_ms,
             0 if left_ms is None else now_ms + left_ms,
-            # What nobody can go on with is aborted by whoever looks next, and may write.
+            # What no process can go on with is aborted by the next that looks, and may write.
             "ABORTING" if outcome == "ABORTED" else "COMMITTING" if outcome == "COMMITTED" else status,
             f"pid {pid} {process.program}".rstrip() if pid else "",
             found.produced.get(number, {}),
@@ -686,13 +686,8 @@ def _state_of(state: Any, position: Position, batch_index: int | None) -> str:
 
 def _journal_stats(directory: str) -> TransactionLogStats:
     with late_imports():
-        from embeddedpulsar._engine.log.journal_file import JournalFile, generations
-    ledgers = []
-    for generation in generations(directory)[0] if os.path.isdir(directory) else ():
-        with contextlib.suppress(FileNotFoundError):  # a newer one took its place meanwhile
-            journal = JournalFile(directory, generation)
-            entries = sum(1 for _ in journal.records(strict=False))
-            ledgers.append(LedgerInfo(generation, entries, len(journal.data)))
+        from embeddedpulsar._engine.store.topic_transactions import journal_figures
+    ledgers = [LedgerInfo(*figures) for figures in journal_figures(directory)]
     last = ledgers[-1] if ledgers else LedgerInfo(-1, 0, 0)
     path = journal_path(directory, max(last.ledger_id, 0))
     total = sum(ledger.entries for ledger in ledgers)

@@ -12,7 +12,7 @@ import pytest
 from embeddedpulsar._engine.format.control import TransactionWord
 from embeddedpulsar._engine.format.entry import EntryContent, ProducerPrefix, encode
 from embeddedpulsar._engine.platform import failpoints
-from embeddedpulsar._engine.store.background import transaction_folding
+from embeddedpulsar._engine.store import transaction_folding
 from embeddedpulsar._engine.store.store import Store
 from embeddedpulsar._engine.txn.folded_transactions import FoldedOutcomes
 from embeddedpulsar._engine.txn.transaction import Transaction
@@ -53,7 +53,7 @@ def store_some(store: Store, log: TransactionLog) -> Expected:
 
 
 def fold(store: Store, log: TransactionLog) -> None:
-    folder = store._folder(store._current())
+    folder = store.make_folder(store._current())
     while folder.fold(log, []):
         pass
 

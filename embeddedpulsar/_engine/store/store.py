@@ -48,8 +48,9 @@ from embeddedpulsar.topic_name import TopicName
 if TYPE_CHECKING:
     from typing import Final
 
-    from embeddedpulsar._engine.store.background.transaction_folding import Folder
     from embeddedpulsar._engine.store.schema_registry import SchemaRegistry
+    from embeddedpulsar._engine.store.transaction_folding import Folder
+    from embeddedpulsar._engine.txn.transaction_log import TransactionLog
 
 
 def is_namespace(name: str) -> bool:
@@ -281,6 +282,7 @@ class Store:
         self.damage: Final = DamageChannel()
         self._session: StoreSession | None = None
         self._inactive: InactiveTopics
+        self._folder: Folder | None = None
         self._inherited: StoreSession | None = None  # of the parent of this forked process
         fork.register(self)
 
@@ -407,7 +409,7 @@ class Store:
         transactions.durability = requested.durability if requested else self.durability
         transactions.interval_s = self._interval_ms / 1000
         transactions.on_ended = self._topics.settle_transactions
-        transactions.make_folder = partial(self._folder, session)
+        self._folder, transactions.fold = None, partial(self._fold, session)
         PolicyWatch(session.control.words, session.mailbox, session.chores, self._topics.look_at_policies)
         self._session = session
         REGISTRY.add(_key(lease, self._refusal), self)
@@ -416,9 +418,15 @@ class Store:
         else:
             self._topics.on_policies = int  # nothing is due here
 
-    def _folder(self, session: StoreSession) -> Folder:
+    def _fold(self, session: StoreSession, log: TransactionLog, done: list[str]) -> bool:
+        if self._folder is None:
+            self._folder = self.make_folder(session)
+        return self._folder.fold(log, done)
+
+    def make_folder(self, session: StoreSession) -> Folder:
+        """What lets the transaction log forget outcomes."""
         with descriptors.late_imports():
-            from embeddedpulsar._engine.store.background.transaction_folding import Folder
+            from embeddedpulsar._engine.store.transaction_folding import Folder
         return Folder(session, partial(self._use, session), self.clock)
 
     def release(self, reference: list[Store] | None = None) -> None:
@@ -448,7 +456,9 @@ class Store:
                 self._topics.take_all()
                 return
             self._inactive.close()  # it opens topics
-            session.transactions.end_folding()  # so does this
+            session.transactions.fold = lambda log, done: False
+            if self._folder is not None:
+                self._folder.close()  # so does this
             topics = self._topics.take_all()
             REGISTRY.forget(_key(session.lease, self._refusal), self)
             with contextlib.ExitStack() as closing:  # runs from the last to the first, whatever fails

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from embeddedpulsar._engine.platform.mailbox import Mailbox
     from embeddedpulsar._engine.platform.peers import Peers
     from embeddedpulsar._engine.platform.timing import Clock, SchedulerLike, Timer
-    from embeddedpulsar._engine.store.background.transaction_folding import Folder
     from embeddedpulsar._engine.store.damage_channel import DamageChannel
     from embeddedpulsar._engine.store.store_root import StoreMeta
     from embeddedpulsar._engine.txn.folded_transactions import FoldedOutcomes
@@ -91,7 +90,8 @@ class StoreTransactions:
     Attributes:
         durability, interval_s: the default level of the store, for decisions too; set before the first use.
         on_ended: called, with no lock held, after transactions were ended that a dead process had left open.
-        make_folder: makes what lets the log forget outcomes; called by housekeeping.
+        fold: lets the log forget outcomes, for some milliseconds: whether there is more to do. Called by
+            housekeeping, under its lock, with the log, and with what notes what was done.
     """
 
     is_deleted: Final = False
@@ -118,8 +118,7 @@ class StoreTransactions:
         self._blocked_timer: Timer | None = None
         self._late: Timer | None = None
         self.on_ended: Callable[[], object] = int
-        self.make_folder: Callable[[], Folder] | None = None
-        self._folder: Folder | None = None
+        self.fold: Callable[[TransactionLog, list[str]], bool] = lambda log, done: False
 
     # -- the log -----------------------------------------------------------------------------------
 
@@ -378,16 +377,8 @@ class StoreTransactions:
             if ended:
                 done.append(f"{ended} transactions were ended that their processes had left")
                 self.on_ended()
-            if self._folder is None and self.make_folder is not None:
-                self._folder = self.make_folder()
-            return self._folder is not None and self._folder.fold(log, done)
+            return self.fold(log, done)
         return False
-
-    def end_folding(self) -> None:
-        """Use no topic from here on. Waits for the slice that is under way."""
-        self.make_folder = None
-        if self._folder is not None:
-            self._folder.close()
 
     def close(self) -> None:
         """Close the log. What is open in it is aborted by others. Idempotent."""

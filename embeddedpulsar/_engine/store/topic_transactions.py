@@ -112,6 +112,17 @@ def may_have_pending(path: str) -> bool:
     return document_version(disk.DISK.read_file(journal.snapshot_path, _HEAD)) > FORMAT_VERSION
 
 
+def journal_figures(directory: str) -> list[tuple[int, int, int]]:
+    """The generations of the journal in a directory: number, records and bytes of each, the oldest first."""
+    figures = []
+    for generation in generations(directory)[0] if os.path.isdir(directory) else ():
+        with contextlib.suppress(FileNotFoundError):  # a newer one took its place meanwhile
+            journal = JournalFile(directory, generation)
+            records = sum(1 for _ in journal.records(strict=False))
+            figures.append((generation, records, len(journal.data)))
+    return figures
+
+
 class TopicTransactions(NamedTuple):
     """The transactions that stored something in a topic, at one moment.
 

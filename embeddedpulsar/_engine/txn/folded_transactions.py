@@ -200,7 +200,7 @@ class Fold:
 
         Args:
             through: where the log ended.
-            first_retained: ledgers before it are trimmed, and nobody asks for what is in them.
+            first_retained: ledgers before it are trimmed, and nothing asks for what was in them.
         """
         by_ledger: dict[int, set[int]] = {}
         for ledger_id, ids in self._folded.ledgers:

@@ -236,7 +236,7 @@ def test_counts_go_on_behind_what_was_folded(root: Path) -> None:
         words[32], opened = words[33], client.new_transaction()  # NEXT_ID: the next table
         producer.send(b"y", txn=opened)
         assert counts() == (1, 2, 2)
-        folder = store._folder(store._current())
+        folder = store.make_folder(store._current())
         while folder.fold(log, []):
             pass
         assert log.lowest() == opened.id.least_sig_bits and counts() == (1, 2, 2)

@@ -15,12 +15,11 @@ from embeddedpulsar._engine.format.entry import EntryContent, EntryFields, Produ
 from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.platform import failpoints
 from embeddedpulsar._engine.platform.file_lock import FileLock
-from embeddedpulsar._engine.store import topic_transactions
-from embeddedpulsar._engine.store.background import transaction_folding
+from embeddedpulsar._engine.store import topic_transactions, transaction_folding
 from embeddedpulsar._engine.store.background.housekeeping import ChoresFailed
-from embeddedpulsar._engine.store.background.transaction_folding import Folder
 from embeddedpulsar._engine.store.store import Store
 from embeddedpulsar._engine.store.topic import Topic
+from embeddedpulsar._engine.store.transaction_folding import Folder
 from embeddedpulsar._engine.txn.folded_transactions import FoldedOutcomes, FoldedTransactions
 from embeddedpulsar._engine.txn.transaction import Transaction
 from embeddedpulsar._engine.txn.transaction_state import Outcome
@@ -41,7 +40,7 @@ class Site:
 
     def new_folder(self) -> Folder:
         """As that of another process."""
-        return self.store._folder(self.store._current())
+        return self.store.make_folder(self.store._current())
 
     def topic(self, name: str) -> Topic:
         """Open as long as the store."""
@@ -355,7 +354,7 @@ def test_readers_ask_the_topic(tmp_path: Path) -> None:
         log = store.transactions.log()
         words = log.control.words
         words[TransactionWord.NEXT_ID] = words[TransactionWord.RESERVED]
-        folder = store._folder(store._current())
+        folder = store.make_folder(store._current())
         while folder.fold(log, []):
             pass
         assert log.outcome(1) is Outcome.FOLDED
@@ -365,6 +364,19 @@ def test_readers_ask_the_topic(tmp_path: Path) -> None:
         assert read_all(root, read_only=True) == wanted
     assert read_all(root) == wanted
     assert_clean(root)
+
+
+def test_whole_columns_ask_the_topic(site: Site) -> None:
+    """Arrow reads what committed, without opening the store."""
+    arrow = pytest.importorskip("embeddedpulsar.arrow", reason="the extra `arrow` is not installed")
+    for _ in range(2):
+        site.committed("a")
+        site.aborted("a", "a")
+    assert arrow.read_topic(site.root, "a", ["value"]).num_rows == 2
+    site.end_range()
+    site.fold()
+    assert arrow.read_topic(site.root, "a", ["value"]).num_rows == 2
+    assert arrow.read_topic(site.root, "a", ["value"], isolation="read_uncommitted").num_rows == 6
 
 
 def test_a_topic_that_is_deleted_meanwhile(site: Site) -> None:
@@ -402,7 +414,7 @@ def test_housekeeping_folds(site: Site) -> None:
     while site.store.transactions.do_chores(done):
         pass
     assert site.log.outcome(aborted) is Outcome.FOLDED and "folded" in done[-1]
-    site.store.transactions.end_folding()
+    site.store.transactions.fold = lambda log, done: False
     site.aborted("a")
     site.end_range()
     assert not site.store.transactions.do_chores(done)

@@ -167,7 +167,7 @@ class Folder:
         directory = self._session.directories.path(entry)
         if not os.path.isdir(directory):
             return
-        # What was admitted before is stored by whoever is in the lock.
+        # What was admitted before is stored by the process that is in the lock.
         lock = FileLock(lock_path(directory))
         try:
             lock.acquire(PATIENCE_S)
