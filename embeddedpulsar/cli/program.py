@@ -14,9 +14,8 @@ from embeddedpulsar.cli.broker_commands import brokers, resourcegroups
 from embeddedpulsar.cli.care_commands import backup, repair, restore
 from embeddedpulsar.cli.function_commands import functions
 from embeddedpulsar.cli.look_commands import top, who
-from embeddedpulsar.cli.message_commands import consume, dlq, produce, tail
+from embeddedpulsar.cli.message_commands import consume, dlq, outbox, produce, tail
 from embeddedpulsar.cli.namespace_commands import namespaces, tenants
-from embeddedpulsar.cli.outbox_commands import outbox
 from embeddedpulsar.cli.policies import add_quotas
 from embeddedpulsar.cli.schema_commands import schemas
 from embeddedpulsar.cli.terminal import (

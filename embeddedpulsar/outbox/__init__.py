@@ -21,8 +21,7 @@ Example:
 
 from embeddedpulsar.outbox import inbox
 from embeddedpulsar.outbox.relay import Relay
-from embeddedpulsar.outbox.sending import create, send, status, transaction
-from embeddedpulsar.outbox.tables import OutboxStatus, WaitingTopic
+from embeddedpulsar.outbox.tables import OutboxStatus, WaitingTopic, create, send, status, transaction
 
 __all__ = [
     "OutboxStatus",

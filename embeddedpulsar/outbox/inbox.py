@@ -138,6 +138,7 @@ def handle(
         >>> connection.execute("SELECT what FROM sales").fetchall()
         [('tea',)]
     """
+    # Of one message, the list of new ones is empty or has it.
     with _handling(connection, (message,), consumer, table) as new:
         yield bool(new)
 
@@ -184,6 +185,8 @@ def _handling(
     session = session_of(connection)
     origins = [_origin_of(message, consumer) for message in messages]
     session.begin()
+    # Order: note, effect, commit, acknowledge. Before the commit nothing happened; behind it the message is
+    # known, and only the acknowledgement may be missing, which the next delivery makes up for.
     try:
         new = [
             message

@@ -155,7 +155,7 @@ def test_another_relay_takes_over(tmp_path: Path):
 def test_a_relay_ends_with_its_client(tmp_path: Path):
     """Without an error in the log."""
     client = Client(tmp_path / "store")
-    relay = outbox.Relay(client, tmp_path / "app.db", poll_interval_s=0.02).start()
+    relay = outbox.Relay(client, tmp_path / "app.db", poll_interval_s=NEVER_S).start()
     until(lambda: relay.is_active)
     client.close()
     thread: Any = relay._thread
