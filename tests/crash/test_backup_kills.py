@@ -15,6 +15,7 @@ from tests.children import die_at
 
 OF_BACKUP = [name for name in failpoints.names() if name.startswith("backup:")]
 OF_RESTORE = [name for name in failpoints.names() if name.startswith("restore:")]
+TAKEN = "backup:journals_taken"
 AFTER = ("backup:manifest_written", "backup:swept")
 
 
@@ -39,10 +40,23 @@ def send(root: Path, numbers: range) -> None:
             producer.send(b"%d" % number)
 
 
-def backup(root: Path, target: Path) -> None:
-    """With an Admin of its own."""
-    with Admin(root) as admin:
-        admin.backup(target)
+def backup(root: Path, target: Path, point: str = "") -> None:
+    """With an Admin of its own, while a transaction commits that acknowledges something."""
+    with Admin(root) as admin, Client(root) as client:
+
+        def acknowledge() -> None:
+            with client.create_producer("two") as producer, client.transaction() as txn:
+                producer.send(b"")
+                with client.subscribe("two", "other") as consumer:
+                    consumer.acknowledge(consumer.receive(1000), txn=txn)
+
+        if point != TAKEN:
+            failpoints.set(TAKEN, acknowledge)
+        try:
+            client.subscribe("two", "other").close()
+            admin.backup(target)
+        finally:
+            failpoints.clear()
 
 
 def restored(target: Path, place: Path) -> list[int]:
@@ -61,12 +75,12 @@ def restored(target: Path, place: Path) -> list[int]:
 def test_a_killed_backup(root: Path, tmp_path: Path, point: str):
     """A first one is none, or whole. A second one is the one before until its manifest is there."""
     target = tmp_path / "backup"
-    assert die_at(point, partial(backup, root, target))
+    assert die_at(point, partial(backup, root, target, point))
     assert (target / "manifest").exists() == (point in AFTER)
     backup(root, target)
     send(root, range(50, 70))
     for nth in (1, 2, 3):
-        is_killed = die_at(point, partial(backup, root, target), nth)
+        is_killed = die_at(point, partial(backup, root, target, point), nth)
         assert is_killed or nth > 1
         is_new = nth > 1 or point in AFTER
         if is_killed and point not in AFTER:
@@ -94,4 +108,4 @@ def test_a_killed_restore(root: Path, tmp_path: Path, point: str):
 
 def test_every_step_is_covered():
     """Those that the modules declare."""
-    assert (len(OF_BACKUP), len(OF_RESTORE)) == (8, 3)
+    assert (len(OF_BACKUP), len(OF_RESTORE)) == (10, 3)

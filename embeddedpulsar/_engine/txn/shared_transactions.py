@@ -16,7 +16,6 @@ from functools import partial
 
 from embeddedpulsar._engine.filenames import (
     TRANSACTIONS,
-    control_path,
     generations_among,
     lock_path,
     outcome_path,
@@ -238,7 +237,8 @@ class SharedTransactions:
     @classmethod
     def exists_in(cls, root: str) -> bool:
         """Whether a store ever had a transaction that did something."""
-        return os.path.lexists(control_path(os.path.join(root, TRANSACTIONS)))
+        # The directory: a copy, or a store that lost its control file, has decisions without one.
+        return os.path.lexists(os.path.join(root, TRANSACTIONS))
 
     @classmethod
     def open(cls, root: str, options: TransactionOptions) -> SharedTransactions:

@@ -11,7 +11,12 @@ from collections.abc import Callable, Iterator
 
 from embeddedpulsar._engine.filenames import TRANSACTIONS
 from embeddedpulsar._engine.format import transaction_record as record
-from embeddedpulsar._engine.format.control import KIND_TRANSACTIONS, TransactionSlotWord, TransactionWord
+from embeddedpulsar._engine.format.control import (
+    KIND_TRANSACTIONS,
+    TransactionSlotWord,
+    TransactionWord,
+    split_journal,
+)
 from embeddedpulsar._engine.log.journal_file import JournalFile, JournalPlace, JournalView, generations
 from embeddedpulsar._engine.platform import timing
 from embeddedpulsar._engine.platform.timing import Clock
@@ -283,6 +288,43 @@ class TransactionView:
     def prepared(self) -> list[PreparedTransaction]:
         """The transactions that waited for their end at the last `refresh`, by id."""
         return sorted(self._decisions.prepared.values())
+
+    @property
+    def word(self) -> int:
+        """The journal word of the last `refresh`; 0 where no word can be believed."""
+        return 0 if self._journal is None else self._journal.followed
+
+    def decided_since(self, word: int) -> list[record.Commit | record.Prepare] | None:
+        """What was committed or prepared between a journal word, of an earlier `refresh`, and now; None where
+        that cannot be told: the words are not believed, or the journal from then is gone."""
+        control = self._words.control
+        if not word or control is None:
+            return None
+        first, at = split_journal(word)
+        last, end = split_journal(control.words[TransactionWord.JOURNAL])
+        decided: list[record.Commit | record.Prepare] = []
+        for generation in range(first, last + 1):
+            try:
+                journal = JournalFile(self.directory, generation, end if generation == last else None)
+            except FileNotFoundError:
+                return None
+            for offset, entry in journal.records(strict=False):
+                if (generation > first or offset > at) and entry.type in (record.COMMIT, record.PREPARE):
+                    decided.append(record.RECORDS.decode(entry.type, entry.payload))
+            if journal.damage:
+                return None
+        return decided
+
+    def snapshot(self) -> bytes:
+        """The decisions of the last `refresh` as a snapshot of a journal. Ids that were given out by now are
+        not given out again by processes that start from it."""
+        control = self._open_control()  # there may have been none before
+        if control is not None:
+            if control.is_trusted(self._boot):
+                reserved = control.words[TransactionWord.RESERVED]
+                self._decisions.reserved = max(self._decisions.reserved, reserved)
+            control.close()
+        return self._decisions.snapshot()
 
     def commits(self) -> Iterator[record.Commit]:
         """What was committed, with its participants, as far as the generations of the journal that are there

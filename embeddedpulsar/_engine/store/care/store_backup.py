@@ -32,7 +32,7 @@ from embeddedpulsar._engine.store.care.backup_target import (
     read_manifest,
 )
 from embeddedpulsar._engine.store.care.store_check import CareProgress, ProgressMeter
-from embeddedpulsar._engine.store.care.store_cut import StoreCut, TopicCut
+from embeddedpulsar._engine.store.care.store_cut import StoreCut, TopicCut, TransactionMoment
 from embeddedpulsar._engine.store.catalog import root_layout
 from embeddedpulsar._engine.store.catalog.catalog import BUILT_IN_NAMESPACES, Catalog
 from embeddedpulsar._engine.store.catalog.root_layout import remove_tree, write_meta
@@ -92,12 +92,16 @@ def backup_store(
         # Objects are used again by path, so those of another store would be taken for files of this one.
         if place.before is not None and place.before.store_id != store_id:
             raise NotAllowedError(f"{target} holds backups of another store; choose another directory")
-        with contextlib.closing(
+        with contextlib.ExitStack() as closing:
             # Read-only: a backup takes no lock that a producer waits for, and changes nothing of the store.
-            Catalog(_in(root, root_layout.CATALOG), _NOTHING, is_read_only=True)
-        ) as catalog:
+            catalog = Catalog(_in(root, root_layout.CATALOG), _NOTHING, is_read_only=True)
+            closing.callback(catalog.close)
             chosen = _ChosenTopics(store, catalog, topics, place)
             shared = [make(root, place) for make in EXTENSIONS.shared_records]
+            # Of a store that no process has used since the machine went down, opening recovers the words.
+            store.transactions.existing()
+            transactions = TransactionMoment(root)
+            closing.callback(transactions.close)
             # The cut decides the order in which topics are copied, and which are copied again because they
             # moved meanwhile: what an acknowledgement or a message refers to is in the backup, too.
             kept = StoreCut(
@@ -106,6 +110,7 @@ def backup_store(
                 open_cut=chosen.open,
                 drop=chosen.drop,
                 shared=shared,
+                transactions=transactions,
                 meter=meter,
             ).take_all()
             # Which commits that were begun are in the backup depends on the topics that are in it.
@@ -115,6 +120,8 @@ def backup_store(
             # The catalog is written anew, with the topics that were kept: that of the store may have others
             # by now.
             place.take_bytes(root_layout.CATALOG, _catalog_of(catalog, kept, created_ms))
+            for name, data in transactions.files().items():
+                place.take_bytes(name, data)
         # The settings, namespaces' policies and the description of the store, each read in one piece.
         _take_root(root, place)
         # The numbers last: they are at least those of everything that was copied.

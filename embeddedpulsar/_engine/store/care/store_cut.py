@@ -6,6 +6,14 @@ are taken before the end of any log is read. What was acknowledged by then has i
 what was not comes again. The bytes below the ends do not change, so they are copied afterwards, however long
 that takes, and the documents that messages refer to come last.
 
+Transactions have one decision for all topics and subscriptions, so the copy has the decisions of one moment,
+before any end of a log is read: what had committed by then has stored all of its messages. What commits later
+is not among them, and counts as aborted in the copy: its messages are passed over, and what it acknowledged
+comes again. What a transaction acknowledged is in the journals of subscriptions, which say later that it
+committed. So the journals that a decision named since the positions were taken are taken again, behind the
+moment: then they have all of what committed before it. If a decision names one of them meanwhile, there is
+another moment; after some attempts the lock is held, so that nothing is decided.
+
 Two kinds of commits write to several logs, and say in one place that they did: batches of sinks, and runs of
 effectively-once functions, whose state topic has positions and outputs in one entry, stored before the
 outputs. There is no order of the logs that would suit them. The ends of all logs are read while no such
@@ -46,26 +54,37 @@ from embeddedpulsar._engine.format.catalog_record import TopicEntry
 from embeddedpulsar._engine.format.control import (
     KIND_SUBSCRIPTION,
     KIND_TOPIC,
+    KIND_TRANSACTIONS,
     SubscriptionWord,
     TopicWord,
     split_journal,
     split_tail,
 )
+from embeddedpulsar._engine.format.document import document_crc
 from embeddedpulsar._engine.format.frame import MIN_FRAME_SIZE, TRAILER, TRAILER_SIZE, read_header
-from embeddedpulsar._engine.format.journal_record import JOURNAL_HEADER_SIZE
+from embeddedpulsar._engine.format.journal_record import (
+    JOURNAL_HEADER_SIZE,
+    JournalHeader,
+    pack_journal_header,
+)
 from embeddedpulsar._engine.format.segment_header import (
     FIRST_FRAME_OFFSET,
     SEGMENT_HEADER_SIZE,
     SLOT_SIZE,
     SLOTS_OFFSET,
 )
+from embeddedpulsar._engine.format.transaction_record import SUBSCRIPTION
 from embeddedpulsar._engine.log.log_check import trusted_words
 from embeddedpulsar._engine.log.segment import ledgers_with_cold, read_segment_header
+from embeddedpulsar._engine.log.topic_control import boot_in
 from embeddedpulsar._engine.platform import descriptors, disk, failpoints, nofollow
 from embeddedpulsar._engine.platform.file_lock import FileLock
+from embeddedpulsar._engine.platform.timing import SYSTEM_CLOCK
 from embeddedpulsar._engine.store.care.backup_target import BackupTarget
 from embeddedpulsar._engine.store.care.store_check import ProgressMeter
+from embeddedpulsar._engine.store.catalog import root_layout
 from embeddedpulsar._engine.store.topic_journal import JOURNAL_CHECKED
+from embeddedpulsar._engine.txn.transaction_view import TransactionView
 from embeddedpulsar.exceptions import (
     CorruptionError,
     LockTimeout,
@@ -156,6 +175,15 @@ class TopicCut:
                 self._check_there()
                 missing = e  # another generation of a journal; or a subscription ended
         raise self._moving(missing)
+
+    def retake_journals(self) -> None:
+        """Take the journals of the subscriptions again, as they are now.
+
+        Raises:
+            FileNotFoundError: the topic was deleted, or a subscription ended meanwhile.
+        """
+        self._target.drop(self._relative(filenames.subscriptions_path(self.directory)))
+        self._take_journals()
 
     def cut(self) -> bool:
         """Read where the log ends, and which ledgers it has.
@@ -530,6 +558,78 @@ _UNLOCKED: Final = 3
 _FUNCTIONS: Final = "functions committed whenever the ends of the logs were read"
 _TOPICS: Final = "topics were made, trimmed or compacted whenever they were copied"
 
+_TRANSACTIONS: Final = "transactions acknowledged messages whenever the positions were taken"
+_FIRST_GENERATION: Final = 1
+
+
+class TransactionMoment:
+    """The decisions of a backup: those of one moment, and which subscriptions were named by one since the
+    moment before. One thread; the store may be in use, and nothing of it is changed.
+
+    Args:
+        root: of the store.
+    """
+
+    def __init__(self, root: str) -> None:
+        self.directory: Final = root_layout.in_root(root, root_layout.TRANSACTIONS)
+        boot = boot_in(self.directory)
+        # Whether the owner of an open transaction lives is of no account: what is not decided is not copied.
+        self._view: Final = TransactionView(root, boot, SYSTEM_CLOCK, lambda uuid: True)
+        self._view.refresh()
+        self._word = self._view.word
+
+    @property
+    def lock_path(self) -> str:
+        """The lock under which transactions are decided."""
+        return filenames.lock_path(self.directory)
+
+    def exists(self) -> bool:
+        """Whether the store had a transaction."""
+        return os.path.isdir(self.directory)
+
+    def advance(self) -> Callable[[str], bool]:
+        """Have the decisions be those of now. Returns what says of a topic, by its directory below that of
+        all topics, whether one since the moment before may name a subscription of it."""
+        before = self._word
+        if not self.exists():
+            return lambda directory: False
+        self._view.refresh()
+        self._word = self._view.word
+        return self._named_since(before)
+
+    def named_since(self) -> Callable[[str], bool]:
+        """As `advance`, of what was decided since the moment, which stays."""
+        return self._named_since(self._word) if self.exists() else lambda directory: False
+
+    def _named_since(self, word: int) -> Callable[[str], bool]:
+        decided = self._view.decided_since(word)
+        if decided is None:
+            return lambda directory: True
+        names = {
+            facts.name for command in decided for facts in command.participants if facts.kind == SUBSCRIPTION
+        }
+        return lambda directory: any(f"{name}/".startswith(f"{directory}/") for name in names)
+
+    def files(self) -> dict[str, bytes]:
+        """The files of the copy, below its root: a journal that starts from the decisions, and has no other.
+        To be asked for behind the ends of all logs: ids that these may have are not given out by the copy."""
+        if not self.exists():
+            return {}
+        snapshot = self._view.snapshot()
+        seed = int.from_bytes(os.urandom(4), "little")
+        header = JournalHeader(_FIRST_GENERATION, seed, document_crc(snapshot), KIND_TRANSACTIONS)
+        parts = {
+            filenames.journal_path(self.directory, _FIRST_GENERATION): pack_journal_header(header),
+            filenames.snapshot_path(self.directory, _FIRST_GENERATION): snapshot,
+        }
+        return {f"{root_layout.TRANSACTIONS}/{os.path.basename(path)}": data for path, data in parts.items()}
+
+    def close(self) -> None:
+        """Unmap."""
+        self._view.close()
+
+
+failpoints.declare("backup:journals_retaken", "backup:transactions_taken")
 failpoints.declare("backup:journals_taken", "backup:sinks_taken", "backup:cut", "backup:logs_taken")
 
 
@@ -543,6 +643,7 @@ class StoreCut:
         open_cut: the files of a topic.
         drop: forgets what was taken of a topic.
         shared: records of packages above, of several logs at once.
+        transactions: the decisions; of a moment before this is made.
         meter: told which topic is copied.
     """
 
@@ -554,6 +655,7 @@ class StoreCut:
         open_cut: Callable[[TopicEntry], TopicCut],
         drop: Callable[[TopicEntry], object],
         shared: Sequence[SharedRecords],
+        transactions: TransactionMoment,
         meter: ProgressMeter,
     ) -> None:
         self._root: Final = root
@@ -561,6 +663,7 @@ class StoreCut:
         self._open: Final = open_cut
         self._drop: Final = drop
         self._shared: Final = shared
+        self._transactions: Final = transactions
         self._meter: Final = meter
         self._cuts: dict[TopicEntry, TopicCut | None] = {}  # None: it has no directory
         self._due: list[TopicEntry] = []  # their positions are to be taken
@@ -580,6 +683,10 @@ class StoreCut:
         for attempt in range(_ATTEMPTS):
             self._take_positions()
             failpoints.hit("backup:journals_taken")
+            # Before the ends: what had committed by then has stored all of its messages.
+            if not self._take_decisions(with_locks=attempt >= _UNLOCKED):
+                continue
+            failpoints.hit("backup:transactions_taken")
             # Without locks at first, so that a backup delays no one; then sinks and functions that commit all
             # the time are held for the moment in which the ends are read.
             if self._cut_logs(with_locks=attempt >= _UNLOCKED) and self._take_logs():
@@ -612,6 +719,30 @@ class StoreCut:
             cut = self._cuts.get(entry)
             if cut is not None:
                 self._guarded(entry, cut, lambda _, one: one.take_positions())
+
+    def _take_decisions(self, *, with_locks: bool) -> bool:
+        """Take the decisions of a moment, and again the journals of subscriptions that one named since they
+        were taken. False if one names these once more meanwhile."""
+        transactions = self._transactions
+        with contextlib.ExitStack() as locks:
+            is_held = with_locks and transactions.exists() and hold_for(transactions.lock_path, locks)
+            is_named = transactions.advance()
+            named = {
+                entry
+                for entry, cut in self._cuts.items()
+                if cut is not None and is_named(entry.below_topics())
+            }
+            for entry in named:
+                cut = self._cuts[entry]
+                if cut is not None:
+                    self._guarded(entry, cut, lambda _, one: one.retake_journals())
+            # What was taken again must not say that a transaction committed which the decisions do not have.
+            if is_held or not named:
+                return True
+            failpoints.hit("backup:journals_retaken")
+            is_named = transactions.named_since()
+            self._reason = _TRANSACTIONS
+            return not any(is_named(entry.below_topics()) for entry in named)
 
     def _cut_logs(self, *, with_locks: bool) -> bool:
         """Read the ends of all logs. False if they are no moment: then it is to be done again."""
