@@ -17,6 +17,7 @@ import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
+from itertools import chain, starmap
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 from zlib import crc32
 
@@ -68,6 +69,7 @@ from embeddedpulsar._engine.format.segment_header import (
     SLOTS_OFFSET,
 )
 from embeddedpulsar._engine.log.entry_range import EntryRange
+from embeddedpulsar._engine.log.segment_snapshot import LogTransactions, Runs, SegmentInfo
 from embeddedpulsar._engine.log.segments import SEGMENTS, ClosedLedger
 from embeddedpulsar._engine.log.topic_control import is_deleted
 from embeddedpulsar._engine.platform import descriptors, disk, failpoints, package_log
@@ -81,6 +83,7 @@ from embeddedpulsar._engine.store.background.topic_compaction import (
     status_of,
 )
 from embeddedpulsar._engine.store.topic import OffloadRecord, read_offload_record
+from embeddedpulsar._engine.store.topic_lookup import transaction_fates
 from embeddedpulsar.arrow import schema as names
 from embeddedpulsar.arrow.columns import record_batches
 from embeddedpulsar.arrow.mapped_segment import open_ahead, raise_damage, raise_gone
@@ -209,8 +212,17 @@ class _Table(NamedTuple):
     file: BinaryIO
 
 
-def upload(source: LedgerSource, location: Location, ledger: ClosedLedger, log_start: int) -> ColdLedger:
+def upload(
+    source: LedgerSource, location: Location, ledger: ClosedLedger, log_start: int, aborted: Runs = ()
+) -> ColdLedger:
     """Copy a closed ledger to the location; returns the note, of which the log is still here.
+
+    Args:
+        source: the topic.
+        location: takes the objects.
+        ledger: all transactions of which are decided.
+        log_start: the first ledger of the log.
+        aborted: entries of those that were aborted: they are no messages.
 
     Raises:
         LocationError: the location failed, or gives back something else. Nothing has changed.
@@ -228,7 +240,7 @@ def upload(source: LedgerSource, location: Location, ledger: ClosedLedger, log_s
     failpoints.hit("offload:noted")
     try:
         with contextlib.ExitStack() as opened:
-            note, tables = _encoded(source, ledger, log_start, note, opened)
+            note, tables = _encoded(source, ledger, log_start, note._replace(aborted=aborted), opened)
             failpoints.hit("offload:encoded")
             for cold_object, table in zip(note.objects, tables, strict=True):
                 # Between two objects: the topic may be deleted or closed meanwhile, and an upload takes
@@ -288,14 +300,16 @@ def _encoded(
         ),
         *(0, ledger.last_entry_id + 1, FIRST_FRAME_OFFSET, end),
         log_start=log_start,
+        aborted=note.aborted,
     )
+    rowless = frozenset(chain.from_iterable(starmap(range, note.aborted)))
     # Messages that need a key, or a consumer, are in no table: they are offloaded as frames alone.
     try:
         rows = write_messages(open_ahead([planned], None, raise_gone), messages, raise_damage)
     except (CryptoError, NotImplementedError, ImportError, UnreadableMessage):  # only a consumer can read it
         messages, rows = None, -1
     with mapped.view[:end] as view:
-        digest = write_frames(view, FIRST_FRAME_OFFSET, end, messages is not None, frames)
+        digest = write_frames(view, FIRST_FRAME_OFFSET, end, messages is not None, frames, rowless)
         header = bytes(view[:SEGMENT_HEADER_SIZE])
     # The frames are put together again from both tables and compared with the log, byte by byte: a table that
     # does not give back the log must not take its place.
@@ -676,12 +690,21 @@ class TopicOffload:
             first = self._log.trimming.first_retained
             if ledger.ledger_id < first:
                 continue
+            # Ledgers go in their order, so those behind it wait as well.
+            aborted = self._aborted_in(ledger)
+            if aborted is None:
+                if before is not None:
+                    errors.append(
+                        f"{self._log.name}: ledger {ledger.ledger_id} has messages of a transaction that is "
+                        "open or prepared; end it, and offload again"
+                    )
+                break
             name = self._rules().location
             what = ColdLedger(
                 ledger.ledger_id, UPLOADING, self._log.name, name, entries=ledger.last_entry_id + 1
             )
             failed: list[str] = []
-            if self._try(failed, what, self._upload, name, ledger, first):
+            if self._try(failed, what, self._upload, name, ledger, first, aborted):
                 # The record after each ledger: the status shows how far it came, and a kill loses nothing of
                 # it.
                 fresh.add(ledger.ledger_id)
@@ -693,6 +716,18 @@ class TopicOffload:
             elif ledger.ledger_id >= self._log.trimming.first_retained:  # not trimmed meanwhile
                 errors += failed
         return fresh
+
+    def _aborted_in(self, ledger: ClosedLedger) -> Runs | None:
+        """The entries of aborted transactions in a ledger; None if one in it is undecided."""
+        path, index = (
+            log_path(self._directory, ledger.ledger_id),
+            index_path(self._directory, ledger.ledger_id),
+        )
+        count = ledger.last_entry_id + 1
+        info = SegmentInfo(ledger.ledger_id, path, index, ledger.end_offset, count, ledger.messages, 0, 0)
+        with transaction_fates(self._root) as fate:
+            log = LogTransactions([info], fate)
+        return None if log.is_cut else log.visible()[0].aborted
 
     def _damaged_notes(self, before: int) -> list[str]:
         """Report the damaged notes of the ledgers before one; return what is wrong with each."""
@@ -715,9 +750,9 @@ class TopicOffload:
         # Mapped segments of the ledger keep the blocks of the disk until they are closed.
         SEGMENTS.drop(self._log.view.control.home, note.ledger_id)
 
-    def _upload(self, name: str, ledger: ClosedLedger, first: int) -> None:
+    def _upload(self, name: str, ledger: ClosedLedger, first: int, aborted: Runs) -> None:
         check_location(name, self._root)
-        upload(self._source, location_of(name), ledger, first)
+        upload(self._source, location_of(name), ledger, first, aborted)
 
     def _discard(self, note: ColdLedger) -> None:
         own = is_own(note, self._leftovers)

@@ -8,7 +8,7 @@ whole. So the log comes back byte for byte, whatever is in it.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -54,13 +54,16 @@ def hole_of(buffer: Any, at: int, header: FrameHeader, has_rows: bool) -> tuple[
     return data[0] - at, data[1]
 
 
-def write_frames(buffer: Any, start: int, end: int, has_rows: bool, out: Any) -> str:
+def write_frames(
+    buffer: Any, start: int, end: int, has_rows: bool, out: Any, rowless: Container[int] = ()
+) -> str:
     """Write the frames from ``start`` to ``end`` of a log as a file of Parquet, verified.
 
     Args:
         buffer: of the log, as memoryview.
         has_rows: whether the values are in a table of messages.
         out: takes the file.
+        rowless: entries that have no rows there all the same: those of aborted transactions.
 
     Returns:
         SHA-256 of the frames.
@@ -77,7 +80,7 @@ def write_frames(buffer: Any, start: int, end: int, has_rows: bool, out: Any) ->
             # Nothing damaged is offloaded: the log is removed afterwards, and the damage would be all
             # there is.
             verify_body(buffer, at, header)
-            hole_at, hole_size = hole_of(buffer, at, header, has_rows)
+            hole_at, hole_size = hole_of(buffer, at, header, has_rows and header.entry_id not in rowless)
             frame = bytes(buffer[at : at + header.length])
             # Of the whole frames, so that what is put together later is compared with what was in the
             # log.
