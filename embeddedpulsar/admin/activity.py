@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 from embeddedpulsar._engine.format.control import TopicWord
 from embeddedpulsar._engine.platform import timing
 from embeddedpulsar._engine.platform.peers import ProcessFacts, lease_holders
-from embeddedpulsar._engine.store.care.store_check import made_topics
 from embeddedpulsar._engine.store.catalog import root_layout
+from embeddedpulsar._engine.store.topic_lookup import made_topics
 from embeddedpulsar.admin.topic_figures import topic_stats
 from embeddedpulsar.exceptions import PulsarException, TopicNotFound
 from embeddedpulsar.policy_values import json_form

@@ -130,6 +130,12 @@ def _picture(root: str, report: StoreReport, seconds: float, lists_all: bool) ->
     if unclean:
         why = "a copy, or the machine was restarted"
         yield f"  {_count(len(unclean), 'topic')} will be recovered when opened: {why}"
+    found = report.transactions
+    if found.entries or found.open or found.prepared:
+        yield (
+            f"  {_count(found.entries, 'entry')} of transactions: {found.aborted_entries:,} aborted, "
+            f"{found.undecided_entries:,} undecided; {found.open:,} open, {found.prepared:,} prepared"
+        )
     # A small store lists all topics; a large one those with damage, unless all are asked for.
     shown = [topic for topic in report.of_topics if lists_all or len(report.of_topics) <= _LISTED_TOPICS]
     shown = shown or [topic for topic in report.of_topics if topic.damage]

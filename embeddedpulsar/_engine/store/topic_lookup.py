@@ -2,25 +2,32 @@
 
 Which logs a name stands for, where they lie, which segments they have, and what else their directories say.
 Each call looks again: topics come, grow and go meanwhile.
+
+What had become of the transactions of such a store, and what they have in its logs.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
 from embeddedpulsar._engine import filenames
 from embeddedpulsar._engine.format.catalog_record import TopicEntry
+from embeddedpulsar._engine.format.transaction_record import TOPIC
 from embeddedpulsar._engine.log.entry_range import EVERYTHING, Bounds, EntryRange, plan_segments
+from embeddedpulsar._engine.log.segment import Segment, note_of_offloaded
 from embeddedpulsar._engine.log.segment_snapshot import (
     Fate,
     SegmentInfo,
     committed_segments,
     topic_incarnation,
+    transactions_in,
     visible_logs,
 )
 from embeddedpulsar._engine.log.topic_control import boot_in
+from embeddedpulsar._engine.platform import descriptors, disk
 from embeddedpulsar._engine.platform.descriptors import late_imports
 from embeddedpulsar._engine.platform.lease import OnlookerLiveness
 from embeddedpulsar._engine.platform.timing import SYSTEM_CLOCK
@@ -38,12 +45,14 @@ from embeddedpulsar._engine.store.catalog.root_layout import (
 )
 from embeddedpulsar._engine.store.schema_registry import SchemaDocument, read_schemas
 from embeddedpulsar.damage import DamageHook
-from embeddedpulsar.exceptions import CorruptionError, ForeignFileError, TopicNotFound
+from embeddedpulsar.exceptions import CorruptionError, ForeignFileError, StorageError, TopicNotFound
 from embeddedpulsar.records import TYPE_CHECKING, NamedTuple
-from embeddedpulsar.topic_name import TopicName, directory_name
+from embeddedpulsar.topic_name import TopicName, directory_name, is_directory_of
 
 if TYPE_CHECKING:
     from typing import Any, Final
+
+    from embeddedpulsar._engine.txn.transaction_view import TransactionView
 
 _NO_LOCK: Final[Any] = None  # of a catalog to which nothing is appended
 
@@ -192,31 +201,44 @@ def transaction_fates(root: str) -> Iterator[Fate]:
         # Without transactions nothing of them is loaded. A process may make the first one now.
         yield lambda topic, ledger_id, txn_id: None if os.path.isdir(directory) else False
         return
+    with _transactions_of(root) as view:
+        yield _fate_of(view)
+
+
+@contextlib.contextmanager
+def _transactions_of(root: str) -> Iterator[TransactionView]:
+    """A view of the transactions of a store, refreshed."""
     with late_imports():
-        from embeddedpulsar._engine.txn.folded_transactions import FoldedTransactions
-        from embeddedpulsar._engine.txn.transaction_state import Outcome
         from embeddedpulsar._engine.txn.transaction_view import TransactionView
     liveness = OnlookerLiveness(in_root(root, CLIENTS), in_root(root, CONTROL))
-    view = TransactionView(root, boot_in(directory), SYSTEM_CLOCK, liveness.is_alive)
+    boot = boot_in(in_root(root, TRANSACTIONS))
+    view = TransactionView(root, boot, SYSTEM_CLOCK, liveness.is_alive)
     try:
         view.refresh()
-        frozen = view.frozen()
-        fates = {Outcome.COMMITTED: True, Outcome.ABORTED: False}
-        folded: dict[str, frozenset[int]] = {}
-
-        def fate(topic: str, ledger_id: int, txn_id: int) -> bool | None:
-            outcome = frozen.outcome(txn_id)
-            if outcome is not Outcome.FOLDED:
-                return fates.get(outcome)
-            # The store has forgotten it, and had written it into the document of the topic before.
-            if topic not in folded:
-                folded[topic] = FoldedTransactions.read(topic).ids()
-            return txn_id not in folded[topic]
-
-        yield fate
+        yield view
     finally:
         view.close()
         liveness.close()
+
+
+def _fate_of(view: TransactionView) -> Fate:
+    with late_imports():
+        from embeddedpulsar._engine.txn.folded_transactions import FoldedTransactions
+        from embeddedpulsar._engine.txn.transaction_state import Outcome
+    fates = {Outcome.COMMITTED: True, Outcome.ABORTED: False}
+    frozen = view.frozen()
+    folded: dict[str, frozenset[int]] = {}
+
+    def fate(topic: str, ledger_id: int, txn_id: int) -> bool | None:
+        outcome = frozen.outcome(txn_id)
+        if outcome is not Outcome.FOLDED:
+            return fates.get(outcome)
+        # The store has forgotten it, and had written it into the document of the topic before.
+        if topic not in folded:
+            folded[topic] = FoldedTransactions.read(topic).ids()
+        return txn_id not in folded[topic]
+
+    return fate
 
 
 def listed_segments(root: str, name: TopicName, on_lost: DamageHook | None = None) -> list[SegmentInfo]:
@@ -301,3 +323,148 @@ def entry_limits(root: str) -> Callable[[TopicName], int]:
         return min(own, settings.maxMessageSize) if own else settings.maxMessageSize
 
     return limit
+
+
+_PAGE: Final = 4096
+
+
+class TopicAtRest(NamedTuple):
+    """A topic or partition that was ever opened, and its directory."""
+
+    name: str
+    directory: str
+
+    def words(self) -> bytes:
+        """The control words of the topic and its subscriptions, as they are; some 30 us for each file."""
+        below = filenames.subscriptions_path(self.directory)
+        pages = [_page(filenames.control_path(self.directory))]
+        with contextlib.suppress(OSError):
+            names = sorted(descriptors.names_in(below))
+            pages += [_page(filenames.control_path(os.path.join(below, name))) for name in names]
+        return b"".join(pages)
+
+
+def made_topics(root: str) -> list[TopicAtRest]:
+    """The topics and partitions of a store that were ever opened, sorted by name."""
+    topics = in_root(root, TOPICS)
+    catalog = Catalog(in_root(root, CATALOG), _NO_LOCK, is_read_only=True)
+    try:
+        return [
+            TopicAtRest(entry.name, os.path.join(topics, entry.below_topics()))
+            for entry in catalog.topics()
+            if entry.is_made and not entry.partitions and is_directory_of(entry.directory, entry.name)
+        ]
+    finally:
+        catalog.close()
+
+
+def _page(path: str) -> bytes:
+    try:
+        return disk.DISK.read_file(path, _PAGE)
+    except OSError:
+        return b""
+
+
+class TornCommit(NamedTuple):
+    """A committed transaction of which entries are missing in a topic.
+
+    Attributes:
+        txn_id: which.
+        directory: of the topic.
+        ledger_id: where the first of its entries was stored.
+        entries: how many were stored.
+        missing: how many of these are not there.
+    """
+
+    txn_id: int
+    directory: str
+    ledger_id: int
+    entries: int
+    missing: int
+
+
+class TransactionFindings(NamedTuple):
+    """What transactions have in the logs of a store.
+
+    Attributes:
+        open, prepared: transactions that have no end yet.
+        undecided_entries, aborted_entries: entries that are not delivered yet, or never.
+        entries: those of all transactions.
+        torn: commits of which a part is missing.
+    """
+
+    open: int = 0
+    prepared: int = 0
+    undecided_entries: int = 0
+    aborted_entries: int = 0
+    entries: int = 0
+    torn: tuple[TornCommit, ...] = ()
+
+
+def find_transactions(root: str, directories: Sequence[str]) -> TransactionFindings:
+    """Compare what transactions committed with what the logs of topics have, and count what is not delivered.
+
+    Only what the journal still has of a commit can be compared. A commit below level "flush" may be on the
+    disk after a power loss, and entries of it not.
+
+    Args:
+        root: of the store.
+        directories: of its topics.
+    """
+    with _transactions_of(root) as view:
+        fate = _fate_of(view)
+        counts = {True: 0, False: 0, None: 0}
+        stored: dict[str, _StoredEntries] = {}
+        for directory in directories:
+            stored[directory] = _stored_entries(directory)
+            for ledger_id, of_ids in stored[directory].items():
+                for txn_id, count in (of_ids or {}).items():
+                    # An id of 0 is that of a damaged entry, which the check of the topic reports.
+                    counts[fate(directory, ledger_id, txn_id) if txn_id else True] += count
+        topics = in_root(root, TOPICS)
+        torn = []
+        for commit in view.commits():
+            for facts in commit.participants:
+                directory = os.path.join(topics, facts.name)
+                if facts.kind != TOPIC or facts.incarnation != incarnation_in(directory):
+                    continue
+                first, last = facts.first >> _LEDGER_SHIFT, facts.last >> _LEDGER_SHIFT
+                missing = facts.operations - _found(stored.get(directory, {}), commit.txn_id, first, last)
+                if missing > 0:
+                    torn.append(TornCommit(commit.txn_id, directory, first, facts.operations, missing))
+        prepared = len(view.prepared())
+        is_open = sum(fate("", 0, each.txn_id) is None for each in view.open_transactions())
+    aborted, undecided = counts[False], counts[None]
+    found = sum(counts.values())
+    return TransactionFindings(is_open - prepared, prepared, undecided, aborted, found, tuple(torn))
+
+
+_StoredEntries = dict[int, "Counter[int] | None"]
+"""By ledger, how many entries each transaction has in it; None where the log is not here."""
+_LEDGER_SHIFT: Final = 32
+_MANY: Final = 1 << 62
+
+
+def _stored_entries(directory: str) -> _StoredEntries:
+    stored: _StoredEntries = {}
+    with contextlib.suppress(FileNotFoundError, StorageError):  # the check of the topic says what is damaged
+        for info in committed_segments(directory, lambda report: None):
+            stored[info.ledger_id] = None
+            if not info.is_revised:
+                stored[info.ledger_id] = Counter()
+            elif note_of_offloaded(directory, info.ledger_id) is None:
+                with contextlib.suppress(FileNotFoundError):  # trimmed meanwhile
+                    segment = Segment.open(directory, info.ledger_id)
+                    found = transactions_in(segment, 0, info.entries, info.end_offset)
+                    stored[info.ledger_id] = Counter(found.ids)
+    return stored
+
+
+def _found(stored: _StoredEntries, txn_id: int, first: int, last: int) -> int:
+    """How many entries there may be of a transaction between two ledgers; very many where ledgers of them
+    were trimmed, are offloaded or cannot be read."""
+    if first < min(stored, default=_MANY):
+        return _MANY
+    ledgers = [of_ids for ledger_id, of_ids in stored.items() if first <= ledger_id <= last]
+    # What is damaged may be of it.
+    return sum(_MANY if of_ids is None else of_ids[txn_id] + of_ids[0] for of_ids in ledgers)

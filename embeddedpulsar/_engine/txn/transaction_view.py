@@ -329,7 +329,7 @@ class TransactionView:
     def commits(self) -> Iterator[record.Commit]:
         """What was committed, with its participants, as far as the generations of the journal that are there
         have it. What cannot be read is left out: `refresh` reports it."""
-        for generation in generations(self.directory)[0]:
+        for generation in generations(self.directory)[0] if os.path.isdir(self.directory) else ():
             try:
                 journal = JournalFile(self.directory, generation)
             except FileNotFoundError:

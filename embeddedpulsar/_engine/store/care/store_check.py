@@ -4,7 +4,7 @@ What a check of a store found, what it means, and what can be done about it.
 
 The check of what compaction left of a topic.
 
-The control words of topics that are not opened: whether anything changed since the last look.
+What transactions have in the logs: what is open, what was aborted, and commits of which a part is missing.
 
 How far a check, a repair or a backup is.
 """
@@ -25,6 +25,7 @@ from embeddedpulsar._engine.filenames import (
     compaction_lock_path,
     compaction_path,
     ledgers_of,
+    log_path,
 )
 from embeddedpulsar._engine.format.catalog_record import TopicEntry
 from embeddedpulsar._engine.format.control import (
@@ -49,6 +50,7 @@ from embeddedpulsar._engine.format.document import (
     KIND_SINK_COMMIT,
     decode_document,
 )
+from embeddedpulsar._engine.format.frame import REVISED_VERSION
 from embeddedpulsar._engine.format.journal_record import damage_behind
 from embeddedpulsar._engine.log import log_check
 from embeddedpulsar._engine.log.compacted_ledger import (
@@ -67,11 +69,11 @@ from embeddedpulsar._engine.store import store_root
 from embeddedpulsar._engine.store.catalog import root_layout
 from embeddedpulsar._engine.store.catalog.catalog import Catalog
 from embeddedpulsar._engine.store.catalog.root_layout import directories_in, read_meta
+from embeddedpulsar._engine.store.topic_lookup import TransactionFindings, find_transactions
 from embeddedpulsar.damage import CATALOG, CONTROL, INDEX, SEGMENT_HEADER, Damage
 from embeddedpulsar.exceptions import InvalidConfiguration, StorageError, TopicNotFound
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.settings import BrokerSettings
-from embeddedpulsar.topic_name import is_directory_of
 
 META: Final = "meta"
 """A document that names a store or topic is damaged, missing, or says something else than its place."""
@@ -81,6 +83,8 @@ IN_USE: Final = "in use"
 """A lock is held or a process lives, although the store should be closed."""
 ID_REUSE: Final = "ledger id"
 """The store could give out a ledger id that a topic has already."""
+TORN: Final = "torn transaction"
+"""A transaction committed, and a power loss took a part of it."""
 POLICIES: Final = "policies"
 """A document with the policies of a topic or namespace is damaged."""
 SCHEMAS: Final = "schemas"
@@ -123,6 +127,10 @@ MEANINGS: Final = {
     damage.CATALOG: (
         "a topic or a namespace may be missing, or one that was deleted is listed; what is behind it is read",
         REPAIR,
+    ),
+    TORN: (
+        "what is there of it counts, and the rest is lost: at levels below flush a power loss may take it",
+        "restore a backup if its messages belong together; to rule it out, use the level flush",
     ),
     META: ("this is not found or opened", "repair the store, or restore the file from a backup"),
     POLICIES: (
@@ -179,6 +187,8 @@ class StoreReport(NamedTuple):
         living: how many processes had the store open.
         path: the directory of the store.
         format_version: of the store, as ``store.meta`` says; 0 if that cannot be read.
+        transactions: how many have no end yet, and how many entries are not delivered because of them, or
+            because theirs were aborted.
 
     Example:
         >>> from embeddedpulsar import Client
@@ -199,6 +209,7 @@ class StoreReport(NamedTuple):
     living: int = 0
     path: str = ""
     format_version: int = 0
+    transactions: TransactionFindings = TransactionFindings()
 
     @property
     def is_clean(self) -> bool:
@@ -227,6 +238,9 @@ class StoreReport(NamedTuple):
             "format_version": self.format_version,
             "is_whole": not (self.damage or self.unverified),
             "living_processes": self.living,
+            "transactions": {
+                name: value for name, value in self.transactions._asdict().items() if name != "torn"
+            },
             "topics": [
                 {
                     "name": topic.name,
@@ -322,47 +336,6 @@ def _check_ledger(ledger: CompactedLedger, record: CompactionRecord) -> Iterator
             yield Problem(COMPACTED, ledger.path, 0, text)
     finally:
         ledger.close()
-
-
-_NOTHING: Final[Any] = None  # in place of a lock, for a catalog to which nothing is appended
-_PAGE: Final = 4096
-
-
-class TopicAtRest(NamedTuple):
-    """A topic or partition that was ever opened, and its directory."""
-
-    name: str
-    directory: str
-
-    def words(self) -> bytes:
-        """The control words of the topic and its subscriptions, as they are; some 30 us for each file."""
-        below = filenames.subscriptions_path(self.directory)
-        pages = [_page(filenames.control_path(self.directory))]
-        with contextlib.suppress(OSError):
-            names = sorted(descriptors.names_in(below))
-            pages += [_page(filenames.control_path(os.path.join(below, name))) for name in names]
-        return b"".join(pages)
-
-
-def made_topics(root: str) -> list[TopicAtRest]:
-    """The topics and partitions of a store that were ever opened, sorted by name."""
-    topics = root_layout.in_root(root, root_layout.TOPICS)
-    catalog = Catalog(root_layout.in_root(root, root_layout.CATALOG), _NOTHING, is_read_only=True)
-    try:
-        return [
-            TopicAtRest(entry.name, os.path.join(topics, entry.below_topics()))
-            for entry in catalog.topics()
-            if entry.is_made and not entry.partitions and is_directory_of(entry.directory, entry.name)
-        ]
-    finally:
-        catalog.close()
-
-
-def _page(path: str) -> bytes:
-    try:
-        return disk.DISK.read_file(path, _PAGE)
-    except OSError:
-        return b""
 
 
 _INTERVAL_S: Final = 1.0
@@ -480,7 +453,13 @@ def check_store(
         # Every topic is read, whatever is wrong with the one before: a check reports all that there is.
         reports += _check_topic(path, directory, is_closed, meter)
     living, leases = _check_leases(path)
+    found = TransactionFindings()
     if topic is None:
+        found = _transactions_in(path, directories)
+        # What is torn stays so; beside processes, entries may have been trimmed or deleted meanwhile.
+        if found.torn and not is_closed:
+            found = _transactions_in(path, directories)
+        problems += _torn(path, found)
         # The highest ledger of all topics: no id below it may be given out again, or two ledgers would have
         # one name.
         ledgers_there = [ledger for report in reports for ledger in _ledgers(report.directory)]
@@ -506,7 +485,28 @@ def check_store(
         living,
         path,
         _format_version(path),
+        found,
     )
+
+
+def _transactions_in(root: str, directories: list[str]) -> TransactionFindings:
+    # A store without transactions has neither the directory nor entries of the format that they need.
+    has_any = os.path.isdir(root_layout.in_root(root, root_layout.TRANSACTIONS))
+    has_any = has_any or _format_version(root) >= REVISED_VERSION
+    return find_transactions(root, directories) if has_any else TransactionFindings()
+
+
+def _torn(root: str, found: TransactionFindings) -> Iterator[Problem]:
+    for torn in found.torn:
+        text = f"{torn.missing} of {torn.entries} entries are missing of the transaction (0,{torn.txn_id})"
+        name = _name_of(torn.directory)
+        yield Problem(TORN, log_path(torn.directory, torn.ledger_id), 0, text, torn.ledger_id, topic=name)
+    # Without the directory every transaction counts as aborted.
+    transactions = root_layout.in_root(root, root_layout.TRANSACTIONS)
+    if found.entries and not os.path.isdir(transactions):
+        text = f"it is missing: {found.entries} entries of transactions count as aborted"
+        remedy = "put back the directory txn of the store, or restore a backup"
+        yield Problem(damage.JOURNAL, transactions, 0, text, remedy=remedy)
 
 
 def _format_version(root: str) -> int:
