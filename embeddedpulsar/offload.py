@@ -126,7 +126,7 @@ def write_messages(opened: Iterable[tuple[EntryRange, Source]], out: Any, on_dam
     """Write the messages of a ledger; returns how many there are.
 
     Raises:
-        CorruptionError, CryptoError, NotImplementedError: see `record_batches`.
+        CorruptionError, CryptoError: see `record_batches`.
     """
     rows = 0
     with pq.ParquetWriter(
@@ -306,7 +306,7 @@ def _encoded(
     # Messages that need a key, or a consumer, are in no table: they are offloaded as frames alone.
     try:
         rows = write_messages(open_ahead([planned], None, raise_gone), messages, raise_damage)
-    except (CryptoError, NotImplementedError, ImportError, UnreadableMessage):  # only a consumer can read it
+    except (CryptoError, ImportError, UnreadableMessage):  # only a consumer can read it
         messages, rows = None, -1
     with mapped.view[:end] as view:
         digest = write_frames(view, FIRST_FRAME_OFFSET, end, messages is not None, frames, rowless)
