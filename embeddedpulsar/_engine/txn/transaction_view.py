@@ -296,7 +296,7 @@ class TransactionView:
 
     def decided_since(self, word: int) -> list[record.Commit | record.Prepare] | None:
         """What was committed or prepared between a journal word, of an earlier `refresh`, and now; None where
-        that cannot be told: the words are not believed, or the journal from then is gone."""
+        that is not known: the words are not believed, or the journal from then is gone."""
         control = self._words.control
         if not word or control is None:
             return None

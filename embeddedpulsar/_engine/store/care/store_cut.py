@@ -97,7 +97,10 @@ from embeddedpulsar.topic_name import NON_DURABLE_PREFIX
 _ATTEMPTS: Final = 50
 _LOOKS: Final = 1000
 _OTHERS: Final = (".lock", ".tmp", filenames.NEW_SUFFIX)
-_NOT_COPIED: Final = (filenames.CONTROL, filenames.LOCK, filenames.SUBSCRIPTIONS, filenames.PINS)
+_NOT_COPIED: Final = (
+    *(filenames.CONTROL, filenames.LOCK, filenames.SUBSCRIPTIONS, filenames.PINS),
+    filenames.FOLDED,  # taken with the cut
+)
 _NO_COMMAND: Final = b"\x40\0\0\0\1\1\1\1"  # where a record may begin: a length, and a wrong checksum
 _OF_LEDGERS: Final = (filenames.LOG_SUFFIX, filenames.INDEX_SUFFIX, filenames.COLD_SUFFIX)
 
@@ -142,6 +145,7 @@ class TopicCut:
         self._record: bytes | None = None
         self._compacted: list[str] = []
         self._cut = _Cut()
+        self._folded: bytes | None = None
         self._copied: _Cut | None = None  # up to which the log was taken
         self.is_of_function = False
         self.went = 0
@@ -194,6 +198,9 @@ class TopicCut:
         Raises:
             FileNotFoundError: the topic was deleted.
         """
+        # What the topic says of transactions that the store has forgotten. Read behind the decisions, which
+        # lack them, and before the trim point, since it says nothing of what is trimmed.
+        self._folded = self._read(filenames.folded_path(self.directory))
         # A loop without a lock: the tail is of the moment at which the journal's word was the same before and
         # after it. The loop gives up only where a writer commits without a pause.
         for _ in range(_LOOKS):
@@ -265,6 +272,9 @@ class TopicCut:
         Raises:
             FileNotFoundError: the topic was deleted.
         """
+        if self._folded is not None:
+            path = filenames.folded_path(self.directory)
+            self._target.take_bytes(self._relative(path), self._folded)
         for _ in range(_ATTEMPTS):
             names = filter(self._is_document, descriptors.names_in(self.directory))
             try:
@@ -358,8 +368,11 @@ class TopicCut:
             self._target.take_bytes(self._relative(path), self._record)
 
     def _compaction_record(self) -> bytes | None:
+        return self._read(filenames.compaction_path(self.directory))
+
+    def _read(self, path: str) -> bytes | None:
         try:
-            return disk.DISK.read_file(filenames.compaction_path(self.directory))
+            return disk.DISK.read_file(path)
         except FileNotFoundError:
             return None
 

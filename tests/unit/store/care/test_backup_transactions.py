@@ -8,10 +8,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("pyarrow", reason="the extra `arrow` is not installed")
-
 from embeddedpulsar import Admin, Client, ConsumerType
-from embeddedpulsar.arrow import read_topic
 from embeddedpulsar.client.transaction import Transaction
 from embeddedpulsar.exceptions import StorageError
 from embeddedpulsar.testing import assert_clean
@@ -24,6 +21,9 @@ ALL_STEPS = [*STEPS, "backup:transactions_taken"]
 
 def outputs(root: Path, topic: str) -> list[int]:
     """The numbers that committed."""
+    pytest.importorskip("pyarrow", reason="the extra `arrow` is not installed")
+    from embeddedpulsar.arrow import read_topic
+
     return [int(row["value"]) for row in read_topic(root, topic, ["value"]).to_pylist()]
 
 
@@ -219,6 +219,28 @@ def test_the_first_transaction_behind_the_decisions(site: Site, point: str) -> N
     prepare(site)
     site.backup_while(point, lambda: transform(site, 3))
     assert check(site.restore(), {*range(8)}) == []
+
+
+def test_outcomes_that_the_store_has_forgotten(site: Site) -> None:
+    """The copy has what its topics say of them, as of the cut: a later document lacks what is trimmed."""
+    from array import array
+
+    from embeddedpulsar._engine.log.position import BEFORE_FIRST
+    from embeddedpulsar._engine.txn.folded_transactions import FoldedTransactions
+
+    prepare(site)
+    transform(site, 2)
+    txn = transform(site, 2, Transaction.abort)
+    below = txn.id.least_sig_bits + 1
+    (directory,) = site.root.glob("topics/*-a-out")
+    folded = FoldedTransactions(below, BEFORE_FIRST, 1, 1, ((1 << 30, array("Q", [below - 1])),))
+    folded.write(str(directory))
+    assert site.client._core.store.transactions.log().raise_lowest(below) == below
+    assert outputs(site.root, "a-out") == [0, 1]
+    site.backup_while("backup:logs_taken", lambda: FoldedTransactions(below).write(str(directory)))
+    place = site.restore()
+    assert outputs(place, "a-out") == [0, 1]
+    folded.write(str(directory))
 
 
 def test_backups_while_transactions_go_on(site: Site) -> None:
