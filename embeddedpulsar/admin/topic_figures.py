@@ -433,5 +433,6 @@ def backlog_of(log: Log, facts: SubscriptionFacts) -> AnalyzeSubscriptionBacklog
     """The backlog of a subscription, counted by the indexes."""
     acknowledged = facts.acknowledged
     settled = sum(last - first + 1 for _, first, last in acknowledged.runs)
-    entries = max(0, log.survey().entries_after(acknowledged.mark_delete) - settled)
+    entries = log.survey().entries_after(acknowledged.mark_delete) - settled
+    entries = max(0, entries - log.aborted_behind(acknowledged.mark_delete, None, acknowledged.runs)[0])
     return AnalyzeSubscriptionBacklogResult(entries, messages_left(log, acknowledged))

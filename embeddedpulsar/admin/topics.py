@@ -488,7 +488,7 @@ class Topics(Policies):
         def body(used: Topic | None) -> Message[bytes]:
             survey = None if used is None else used.ledger.survey()
             # Counted by the indexes: no entry is read but the one that is asked for.
-            total = 0 if survey is None else sum(ledger.messages for ledger in survey.ledgers())
+            total = 0 if survey is None else survey.messages()
             at = number - 1 if initial_position == "earliest" else total - number
             place = survey.nth_message(at) if survey is not None and at >= 0 else None
             if used is None or place is None:

@@ -68,7 +68,8 @@ from embeddedpulsar._engine.format.segment_header import SLOT_SIZE
 
 # Ranges of entries, and what they lie in.
 from embeddedpulsar._engine.log.entry_range import Bounds, EntryLookup, EntryRange, part_of, resumed, split
-from embeddedpulsar._engine.log.log_view import ChunkReader, SegmentParts
+from embeddedpulsar._engine.log.log_positions import ChunkReader
+from embeddedpulsar._engine.log.log_view import SegmentParts
 from embeddedpulsar._engine.log.segment import Segment
 
 # Damage goes into the log of the package; maps ahead are bounded by the descriptors there may be.

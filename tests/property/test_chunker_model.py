@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from embeddedpulsar._engine.format.entry import ProducerPrefix
 from embeddedpulsar._engine.format.entry_decoder import pack_runs, read_chunk, unpack_runs
 from embeddedpulsar._engine.format.frame import read_header
-from embeddedpulsar._engine.log.log_view import ChunkReader, segment_part
+from embeddedpulsar._engine.log.log_positions import ChunkReader
+from embeddedpulsar._engine.log.log_view import segment_part
 from embeddedpulsar._engine.subscription.attachment.chunk_keeper import ChunkOptions, PendingChunks
 from embeddedpulsar.client.producer.entry_encoder import Chunker
 from embeddedpulsar.exceptions import CorruptionError, MessageTooBig

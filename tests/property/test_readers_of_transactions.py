@@ -156,7 +156,7 @@ class TransactionalTopic(RuleBasedStateMachine):
         for name, consumer in self.consumers.items():
             consumer._core.acks.flush()
             backlog = consumer._core.session.attachment.backlog()
-            assert True or backlog == len(readable) - len(self.got[name]), name
+            assert backlog == len(readable) - len(self.got[name]), name
 
     def teardown(self) -> None:
         """Everything that is left can be read in the end."""

@@ -97,8 +97,8 @@ class Compaction:
         self._survivors: array[int] = array("Q")
         self._at = self._found = 0
         # Fixed when it begins: what is appended during the passes stays in the log behind the
-        # horizon.
-        last = log.last_position() or self._start
+        # horizon, and so does what waits for a transaction. The cursor leaves out what was aborted.
+        last = log.max_read_position() or self._start
         self._horizon: Final = max(last, self._start)
         new = 0
         if self._horizon > self._start:

@@ -224,7 +224,16 @@ class Log(Protocol):
         """The first entry published at `publish_ms` or later; the position behind the last if none was."""
 
     def messages_after(self, position: Position) -> int:
-        """Messages behind `position` up to the tail."""
+        """Messages behind `position`, up to `max_read_position`; aborted ones count."""
+
+    def aborted_behind(
+        self, after: Position, through: Position | None = None, acked: Sequence[tuple[int, int, int]] = ()
+    ) -> tuple[int, int]:
+        """Entries of aborted transactions behind ``after``, up to ``through`` or `max_read_position`, and
+        messages in them; without those in the runs ``acked``: ledger, first and last entry, ascending."""
+
+    def past_aborted(self, position: Position) -> Position:
+        """``position``, or the last of the entries of aborted transactions that stand directly behind it."""
 
     def messages_between(self, after: Position, through: Position) -> int:
         """Messages behind `after`, up to and including `through`."""

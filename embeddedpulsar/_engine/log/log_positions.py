@@ -1,17 +1,32 @@
 """Positions in a log, and what lies between them by its indexes.
 
-Chunked messages as readers of a topic see them: found by the index, and whole or damaged.
+Chunked messages as readers of a topic see them: found by the index, put together from the entries that hold
+their parts, and whole or damaged.
 
 Single entries of a log, by position.
 """
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from zlib import crc32
 
-from embeddedpulsar._engine.format.entry_decoder import EntryView, decode
-from embeddedpulsar._engine.format.frame import FLAG_CHUNK
-from embeddedpulsar._engine.log.log_view import ChunkReader, LogView
+from embeddedpulsar._engine.format.columns import Slice, locate
+from embeddedpulsar._engine.format.compression import decompress
+from embeddedpulsar._engine.format.document import unpack_map
+from embeddedpulsar._engine.format.entry_decoder import (
+    LARGEST_MESSAGE,
+    Chunk,
+    EntryView,
+    RawPosition,
+    WholeEntryView,
+    decode,
+    read_chunk,
+    whole_entry,
+)
+from embeddedpulsar._engine.format.frame import FLAG_CHUNK, FLAG_CHUNKS, FLAG_ENCRYPTED, FrameHeader
+from embeddedpulsar._engine.log.log_view import LogView, Part, refuse_part
 from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.log.segments import LedgerChain
 from embeddedpulsar.damage import HOLE, Damage
@@ -145,6 +160,125 @@ def _scan(view: LogView, ledger_id: int, publish_ms: int, entries: int, end: int
         if published is not None and published >= publish_ms:
             return entry_id
     return entries
+
+
+_LARGE: Final = 256 << 10
+
+Opener = Callable[[EntryView], EntryView]
+
+
+class ChunkReader:
+    """Reads the earlier parts of chunked messages, wherever in a topic's log they are.
+
+    Role: knows entries as they are stored, neither tail nor subscription. Memory: one buffer of the size of
+    the message, filled part by part; where the message is compressed, that and the payload.
+    Callers: any thread. Takes no lock.
+
+    Args:
+        parts: reads one entry; raises CorruptionError, or FileNotFoundError if it was removed.
+
+    Attributes:
+        opened: makes an entry whose columns are ciphertext readable; None if there are no keys.
+    """
+
+    def __init__(self, parts: Callable[[RawPosition], Part], opened: Opener | None = None) -> None:
+        self._parts: Final = parts
+        self.opened = opened
+
+    def whole(self, last: EntryView) -> WholeEntryView:
+        """The message whose last part is ``last``, all of it verified.
+
+        Raises:
+            CorruptionError: a part is damaged, gone, or another message's.
+            CryptoError: it is encrypted, and there is no key.
+            FileNotFoundError: a part lies in a segment that was trimmed, or lost.
+        """
+        # The last part is what a reader has: it says how many parts there were, and where.
+        chunk = read_chunk(last.chunk(0))
+        if not chunk.is_last:
+            raise CorruptionError(reason=f"chunk {chunk.number} of {chunk.total} in the place of the last")
+        last = self._opened(last)
+        # A message of one part.
+        if not chunk.earlier:
+            packed = last.payload
+        else:
+            packed = self._joined(last, chunk)
+        if len(packed) != chunk.size:
+            raise CorruptionError(reason=f"{len(packed)} bytes of a chunked message of {chunk.size}")
+        # The message was packed as a whole before it was cut, so it is unpacked as a whole.
+        if chunk.codec:
+            packed = decompress(chunk.codec, packed, chunk.length, LARGEST_MESSAGE)
+        return whole_entry(last, packed, chunk.earlier)
+
+    def earlier(self, last: EntryView) -> tuple[RawPosition, ...] | None:
+        """The parts a last part names; None if that cannot be read."""
+        try:
+            return read_chunk(last.chunk(0)).earlier
+        except CorruptionError:
+            return None
+
+    def _opened(self, view: EntryView) -> EntryView:
+        if not view.flags & FLAG_ENCRYPTED:
+            return view
+        if self.opened is None:
+            raise CryptoError("a chunked message is encrypted, and there is no crypto_key_reader")
+        return self.opened(view)
+
+    def _joined(self, last: EntryView, chunk: Chunk) -> bytes:
+        # A BytesIO of the final size gives its buffer away as bytes: nothing is ever there twice.
+        out = io.BytesIO()
+        out.seek(chunk.size - 1)
+        out.write(b"\0")
+        with out.getbuffer() as buffer:
+            at = 0
+            # Each part is copied to its place and then let go. The sizes have to add up to what the
+            # last part says.
+            for number, place in enumerate(chunk.earlier):
+                at = self._fill(buffer, at, place, chunk._replace(number=number))
+            end = at + len(last.payload)
+            if end != chunk.size:
+                raise CorruptionError(reason=f"{end} bytes of a chunked message of {chunk.size}")
+            buffer[at:end] = last.payload
+        return out.getvalue()
+
+    def _fill(self, buffer: memoryview, at: int, place: RawPosition, wanted: Chunk) -> int:
+        """Copy the bytes of one part to ``at``; returns where the next one goes."""
+        header, body, let_go = self._parts(place)
+        # Parts are not read by a cursor, so all it would have checked is checked here; then that it
+        # is the part that is wanted and of this message.
+        if crc32(body) != header.body_crc:
+            refuse_part(place, "body checksum mismatch")
+        if header.message_count or not header.flags & FLAG_CHUNKS:
+            refuse_part(place, "it is no part of a chunked message")
+        payload, fields = self._content(header._replace(message_count=1), body, place)
+        if read_chunk(fields)[:4] != wanted[:4]:
+            refuse_part(place, f"it is not part {wanted.number} of {wanted.uuid}")
+        end = at + len(payload)
+        if end > len(buffer):
+            refuse_part(place, f"it goes beyond the {len(buffer)} bytes of its message")
+        buffer[at:end] = payload
+        # Pages of large parts are given back at once: a message may be larger than what a process
+        # should hold.
+        if len(payload) > _LARGE:
+            let_go()
+        return end
+
+    def _content(
+        self, header: FrameHeader, body: bytes | memoryview, place: RawPosition
+    ) -> tuple[bytes | memoryview, dict[str, object]]:
+        # An encrypted or compressed part is decoded; of any other the payload is cut out of the map
+        # without a copy.
+        if header.codec or header.flags & FLAG_ENCRYPTED:
+            view = decode(header, body, place[0])
+            return self._opened(view).payload, view.chunk(0)
+        at = locate(header.flags, 1, body, header.metadata_length, len(body))
+        fields = at.chunk_data
+        assert fields is not None
+        return _cut(body, at.value_data), unpack_map(_cut(body, fields))
+
+
+def _cut(body: bytes | memoryview, part: Slice) -> bytes | memoryview:
+    return body[part[0] : part[0] + part[1]]
 
 
 _CHUNK: Final = FLAG_CHUNK >> 16

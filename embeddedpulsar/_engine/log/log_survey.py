@@ -8,8 +8,9 @@ The figures of a managed ledger: its segments, and their sums.
 from __future__ import annotations
 
 import contextlib
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
+from itertools import accumulate
 
 from embeddedpulsar._engine.filenames import index_path, log_path
 from embeddedpulsar._engine.format.control import TopicWord, split_tail
@@ -31,7 +32,7 @@ from embeddedpulsar._engine.format.frame import (
 )
 from embeddedpulsar._engine.format.segment_header import FIRST_FRAME_OFFSET
 from embeddedpulsar._engine.log.log_view import LogView
-from embeddedpulsar._engine.log.position import Position
+from embeddedpulsar._engine.log.position import Isolation, Position
 from embeddedpulsar._engine.log.segment import Segment
 from embeddedpulsar._engine.log.segment_reader import EntryCursor
 from embeddedpulsar._engine.log.segment_snapshot import SegmentInfo
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
     from typing import Any, Final
 
 _ATTEMPTS: Final = 100
+_EVERYTHING: Final = Isolation.EVERYTHING
+"""A transaction that was aborted has used its sequence ids."""
 _WORTH_A_LOOK_UP: Final = 200
 """Entries whose slots are read in the time in which two of them are looked up singly."""
 
@@ -92,8 +95,9 @@ class LogSurvey:
     Callers: any thread; takes no lock, unless an index is damaged and derived again.
     """
 
-    def __init__(self, view: LogView) -> None:
+    def __init__(self, view: LogView, readable: LogView | None = None) -> None:
         self._view: Final = view
+        self._readable: Final = readable or view
         self._known: tuple[int, int, list[LedgerFigures]] | None = None
 
     def ledgers(self) -> list[LedgerFigures]:
@@ -102,11 +106,18 @@ class LogSurvey:
         words, known = self._view.words, self._known
         tail, trim = words[TopicWord.TAIL], words[TopicWord.TRIM]
         if known is None or known[:2] != (tail, trim):
-            known = self._known = (tail, trim, self._ledgers())
+            known = self._known = (tail, trim, self._ledgers(self._view))
         return known[2]
 
-    def _ledgers(self) -> list[LedgerFigures]:
-        view, chain = self._view, self._view.chain()
+    def readable(self) -> list[LedgerFigures]:
+        """The same, as far as the log can be read: up to the first entry that waits for a transaction."""
+        max_read = self._view.max_read
+        if max_read is None or max_read.horizon() is None:
+            return self.ledgers()
+        return self._ledgers(self._readable)
+
+    def _ledgers(self, view: LogView) -> list[LedgerFigures]:
+        chain = view.chain()
         figures = [
             LedgerFigures(
                 closed.ledger_id,
@@ -155,12 +166,12 @@ class LogSurvey:
         return Appended(entries + tail.entries, messages + tail.messages, size + tail.size)
 
     def behind(self, position: Position) -> Behind:
-        """The entries behind ``position``, up to the tail: one slot of an index tells the rest.
+        """The entries behind ``position`` that can be read: one slot of an index tells the rest.
 
         Where that cannot be read, all of its ledger counts, from when it was begun.
         """
         messages = size = published_ms = 0
-        for one in self.ledgers():
+        for one in self.readable():
             entry_id = max(position.entry_id + 1, 0) if one.ledger_id == position.ledger_id else 0
             if one.ledger_id < position.ledger_id or entry_id >= one.entries:
                 continue
@@ -180,8 +191,8 @@ class LogSurvey:
         return Behind(messages, size, published_ms)
 
     def bytes_after(self, position: Position) -> int:
-        """Bytes of the retained entries behind ``position``, up to the tail."""
-        view, chain = self._view, self._view.chain()
+        """Bytes of the retained entries behind ``position`` that can be read."""
+        view, chain = self._readable, self._readable.chain()
         ends = {
             closed.ledger_id: closed.end_offset
             for closed in chain.closed
@@ -205,7 +216,7 @@ class LogSurvey:
         view = self._view
         # From the end backwards; the ledger in which the bytes run out is searched by the offsets in
         # its index.
-        for ledger in reversed(self.ledgers()):
+        for ledger in reversed(self.readable()):
             if ledger.size > max_bytes:
                 end = FIRST_FRAME_OFFSET + ledger.size
 
@@ -238,9 +249,9 @@ class LogSurvey:
         return sum(through[last + 1 - start] - through[first - start] for first, last in runs)
 
     def entries_after(self, position: Position) -> int:
-        """Retained entries behind ``position``."""
+        """Retained entries behind ``position`` that can be read."""
         entries = 0
-        for ledger in self.ledgers():
+        for ledger in self.readable():
             if ledger.ledger_id > position.ledger_id:
                 entries += ledger.entries
             elif ledger.ledger_id == position.ledger_id:
@@ -248,9 +259,10 @@ class LogSurvey:
         return entries
 
     def published_after(self, position: Position) -> int:
-        """Publish time of the first retained entry behind ``position``, in ms; 0 if there is none."""
+        """Publish time of the first retained entry behind ``position`` that can be read, in ms; 0 if there is
+        none."""
         view = self._view
-        for ledger in self.ledgers():
+        for ledger in self.readable():
             entry_id = position.entry_id + 1 if ledger.ledger_id == position.ledger_id else 0
             # The first ledger from there on that has such an entry.
             if ledger.ledger_id >= position.ledger_id and 0 <= entry_id < ledger.entries:
@@ -271,11 +283,42 @@ class LogSurvey:
                 continue
         return 0
 
+    def messages(self) -> int:
+        """Retained messages that can be read."""
+        total = 0
+        for ledger in self.readable():
+            aborted = self._aborted_in(ledger)
+            total += self._sums(ledger, aborted)[-1] if aborted else ledger.messages
+        return total
+
+    def _aborted_in(self, ledger: LedgerFigures) -> Sequence[int]:
+        max_read = self._view.max_read
+        if max_read is None or max_read.is_plain:
+            return ()
+        return max_read.aborted_in(ledger.ledger_id, ledger.entries)
+
+    def _sums(self, ledger: LedgerFigures, aborted: Sequence[int]) -> list[int]:
+        """Messages up to and including each entry of a ledger, which has some, without those that were
+        aborted."""
+        counts = self._view.slots(ledger.ledger_id, 0, ledger.entries).counts
+        for entry_id in aborted:
+            counts[entry_id] = 0
+        return list(accumulate(counts))
+
     def nth_message(self, number: int) -> tuple[Position, int] | None:
-        """The entry with the retained message of that number, counted from 0, and its index there; None if
-        there are not as many."""
+        """The entry with the retained message of that number, of those that can be read, counted from 0, and
+        its index there; None if there are not as many."""
         view = self._view
-        for ledger in self.ledgers():
+        for ledger in self.readable():
+            aborted = self._aborted_in(ledger)
+            if aborted:
+                sums = self._sums(ledger, aborted)
+                if number < sums[-1]:
+                    entry_id = bisect_right(sums, number)
+                    before = sums[entry_id - 1] if entry_id else 0
+                    return Position(ledger.ledger_id, entry_id), number - before
+                number -= sums[-1]
+                continue
             # Within the ledger by binary search: message counts in the slots rise.
             if number < ledger.messages:
 
@@ -399,7 +442,7 @@ class SequenceScan:
         return decode(header, body, segment.ledger_id).highest_sequence_id()
 
     def _read_forward(self, ledger_id: int) -> None:
-        cursor = EntryCursor(self._view, Position(ledger_id, 0), inclusive=True)
+        cursor = EntryCursor(self._view, Position(ledger_id, 0), inclusive=True, isolation=_EVERYTHING)
         while views := cursor.read(_ENTRIES_A_LOOK, 1 << 30, _BYTES_A_LOOK):
             # The cursor goes on into the next ledger; there this scan has been already.
             for view in views:

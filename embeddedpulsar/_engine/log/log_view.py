@@ -1,37 +1,23 @@
 """What every reader of a topic needs: where the log ends, what is retained, where an entry lies.
 
 How far a topic can be read because of its open transactions, and what of it was aborted.
-
-Putting a chunked message together from the entries that hold its parts.
 """
 
 from __future__ import annotations
 
-import io
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from zlib import crc32
 
 from embeddedpulsar import damage
 from embeddedpulsar._engine.filenames import index_path, log_path
-from embeddedpulsar._engine.format.columns import Slice, locate
-from embeddedpulsar._engine.format.compression import decompress
 from embeddedpulsar._engine.format.control import TopicWord, split_tail, tail_word
-from embeddedpulsar._engine.format.document import unpack_map
 from embeddedpulsar._engine.format.entry_decoder import (
-    LARGEST_MESSAGE,
-    Chunk,
     EntryView,
     RawPosition,
-    WholeEntryView,
     decode,
-    read_chunk,
-    whole_entry,
 )
 from embeddedpulsar._engine.format.frame import (
-    FLAG_CHUNKS,
-    FLAG_ENCRYPTED,
     FLAG_TXN,
     HEADER_SIZE,
     TRAILER_SIZE,
@@ -56,15 +42,11 @@ from embeddedpulsar._engine.log.topic_control import MUST_ROLL, TopicControl
 from embeddedpulsar._engine.platform.descriptors import late_imports
 from embeddedpulsar._engine.platform.file_lock import FileLock
 from embeddedpulsar.damage import Damage, DamageHook
-from embeddedpulsar.exceptions import CorruptionError, CryptoError
+from embeddedpulsar.exceptions import CorruptionError
 from embeddedpulsar.records import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from typing import Final, NoReturn
-
-_LARGE: Final = 256 << 10
-
-Opener = Callable[[EntryView], EntryView]
 
 
 class Part(NamedTuple):
@@ -73,120 +55,6 @@ class Part(NamedTuple):
     header: FrameHeader
     body: bytes | memoryview
     let_go: Callable[[], object]
-
-
-class ChunkReader:
-    """Reads the earlier parts of chunked messages, wherever in a topic's log they are.
-
-    Role: knows entries as they are stored, neither tail nor subscription. Memory: one buffer of the size of
-    the message, filled part by part; where the message is compressed, that and the payload.
-    Callers: any thread. Takes no lock.
-
-    Args:
-        parts: reads one entry; raises CorruptionError, or FileNotFoundError if it was removed.
-
-    Attributes:
-        opened: makes an entry whose columns are ciphertext readable; None if there are no keys.
-    """
-
-    def __init__(self, parts: Callable[[RawPosition], Part], opened: Opener | None = None) -> None:
-        self._parts: Final = parts
-        self.opened = opened
-
-    def whole(self, last: EntryView) -> WholeEntryView:
-        """The message whose last part is ``last``, all of it verified.
-
-        Raises:
-            CorruptionError: a part is damaged, gone, or another message's.
-            CryptoError: it is encrypted, and there is no key.
-            FileNotFoundError: a part lies in a segment that was trimmed, or lost.
-        """
-        # The last part is what a reader has: it says how many parts there were, and where.
-        chunk = read_chunk(last.chunk(0))
-        if not chunk.is_last:
-            raise CorruptionError(reason=f"chunk {chunk.number} of {chunk.total} in the place of the last")
-        last = self._opened(last)
-        # A message of one part.
-        if not chunk.earlier:
-            packed = last.payload
-        else:
-            packed = self._joined(last, chunk)
-        if len(packed) != chunk.size:
-            raise CorruptionError(reason=f"{len(packed)} bytes of a chunked message of {chunk.size}")
-        # The message was packed as a whole before it was cut, so it is unpacked as a whole.
-        if chunk.codec:
-            packed = decompress(chunk.codec, packed, chunk.length, LARGEST_MESSAGE)
-        return whole_entry(last, packed, chunk.earlier)
-
-    def earlier(self, last: EntryView) -> tuple[RawPosition, ...] | None:
-        """The parts a last part names; None if that cannot be read."""
-        try:
-            return read_chunk(last.chunk(0)).earlier
-        except CorruptionError:
-            return None
-
-    def _opened(self, view: EntryView) -> EntryView:
-        if not view.flags & FLAG_ENCRYPTED:
-            return view
-        if self.opened is None:
-            raise CryptoError("a chunked message is encrypted, and there is no crypto_key_reader")
-        return self.opened(view)
-
-    def _joined(self, last: EntryView, chunk: Chunk) -> bytes:
-        # A BytesIO of the final size gives its buffer away as bytes: nothing is ever there twice.
-        out = io.BytesIO()
-        out.seek(chunk.size - 1)
-        out.write(b"\0")
-        with out.getbuffer() as buffer:
-            at = 0
-            # Each part is copied to its place and then let go. The sizes have to add up to what the
-            # last part says.
-            for number, place in enumerate(chunk.earlier):
-                at = self._fill(buffer, at, place, chunk._replace(number=number))
-            end = at + len(last.payload)
-            if end != chunk.size:
-                raise CorruptionError(reason=f"{end} bytes of a chunked message of {chunk.size}")
-            buffer[at:end] = last.payload
-        return out.getvalue()
-
-    def _fill(self, buffer: memoryview, at: int, place: RawPosition, wanted: Chunk) -> int:
-        """Copy the bytes of one part to ``at``; returns where the next one goes."""
-        header, body, let_go = self._parts(place)
-        # Parts are not read by a cursor, so all it would have checked is checked here; then that it
-        # is the part that is wanted and of this message.
-        if crc32(body) != header.body_crc:
-            _refuse(place, "body checksum mismatch")
-        if header.message_count or not header.flags & FLAG_CHUNKS:
-            _refuse(place, "it is no part of a chunked message")
-        payload, fields = self._content(header._replace(message_count=1), body, place)
-        if read_chunk(fields)[:4] != wanted[:4]:
-            _refuse(place, f"it is not part {wanted.number} of {wanted.uuid}")
-        end = at + len(payload)
-        if end > len(buffer):
-            _refuse(place, f"it goes beyond the {len(buffer)} bytes of its message")
-        buffer[at:end] = payload
-        # Pages of large parts are given back at once: a message may be larger than what a process
-        # should hold.
-        if len(payload) > _LARGE:
-            let_go()
-        return end
-
-    def _content(
-        self, header: FrameHeader, body: bytes | memoryview, place: RawPosition
-    ) -> tuple[bytes | memoryview, dict[str, object]]:
-        # An encrypted or compressed part is decoded; of any other the payload is cut out of the map
-        # without a copy.
-        if header.codec or header.flags & FLAG_ENCRYPTED:
-            view = decode(header, body, place[0])
-            return self._opened(view).payload, view.chunk(0)
-        at = locate(header.flags, 1, body, header.metadata_length, len(body))
-        fields = at.chunk_data
-        assert fields is not None
-        return _cut(body, at.value_data), unpack_map(_cut(body, fields))
-
-
-def _cut(body: bytes | memoryview, part: Slice) -> bytes | memoryview:
-    return body[part[0] : part[0] + part[1]]
 
 
 def segment_part(segment: Segment, entry_id: int) -> Part:
@@ -230,12 +98,13 @@ def _frame_of(segment: Segment, entry_id: int) -> tuple[int, FrameHeader]:
         scan = scan_log(segment.path, chain_seed=header.chain_seed, base_publish_ms=header.base_publish_ms)
         slots = bytes(scan.slots)
         if entry_id > scan.last_entry_id or not slot_of(slots, entry_id).crc:
-            _refuse((segment.ledger_id, entry_id), "it cannot be found")
+            refuse_part((segment.ledger_id, entry_id), "it cannot be found")
         offset = slot_of(slots, entry_id).offset
         return offset, segment.frame_header(offset, segment.file.size)
 
 
-def _refuse(place: RawPosition, reason: str) -> NoReturn:
+def refuse_part(place: RawPosition, reason: str) -> NoReturn:
+    """Raise for a part of a chunked message that cannot be used."""
     raise CorruptionError(reason=f"chunk in entry {place[0]}:{place[1]}: {reason}")
 
 
@@ -262,7 +131,6 @@ class Outcomes(Protocol):
 _TAIL: Final = TopicWord.TAIL
 _FIRST_OPEN: Final = TopicWord.FIRST_OPEN_TXN
 _TXN: Final = FLAG_TXN >> 16
-_NOT_TXN: Final = bytes(flags for flags in range(256) if not flags & _TXN)
 _COMMITTED: Final = 1
 _ABORTED: Final = 2
 _NO_ID: Final = 0
@@ -302,7 +170,16 @@ class MaxReadPosition:
         blocked: ids of transactions at which something in this process stopped; see `is_unblocked`.
     """
 
-    __slots__ = ("_aborted", "_horizon", "_last", "_outcomes", "_view", "_words", "blocked")
+    __slots__ = (
+        "_aborted",
+        "_horizon",
+        "_last",
+        "_outcomes",
+        "_plain_ledger",
+        "_view",
+        "_words",
+        "blocked",
+    )
 
     def __init__(self, view: LogView, outcomes: Outcomes) -> None:
         self._view: Final = view
@@ -311,6 +188,7 @@ class MaxReadPosition:
         self._horizon = Horizon(0, Position(0, 0), _NO_ID)
         self._last: tuple[Position, Position] = (BEFORE_FIRST, BEFORE_FIRST)
         self._aborted: dict[int, tuple[int, list[int]]] = {}
+        self._plain_ledger = 0  # a tail ledger that has no entries of transactions
         self.blocked: Final[dict[int, None]] = {}
 
     # -- entries that were read ------------------------------------------------------------------------
@@ -431,16 +309,12 @@ class MaxReadPosition:
 
     def _entries(self, ledger_id: int, first: int, stop: int) -> Iterator[tuple[int, int]]:
         """The entries of transactions among `first` to `stop` - 1 of a ledger, with their transactions."""
-        if first >= stop or not self._may_be_in(ledger_id):
-            return
-        try:
-            flags = self._view.flags(ledger_id, first, stop)
-        except CorruptionError:
-            flags = bytes([_TXN]) * (stop - first)  # the index does not say: each frame does
-        if flags.translate(None, _NOT_TXN):
-            for entry_id, flag in enumerate(flags, first):
-                if flag & _TXN and (txn_id := self._id_at(ledger_id, entry_id)):
-                    yield entry_id, txn_id
+        if first < stop and self._may_be_in(ledger_id):
+            with late_imports():
+                from embeddedpulsar._engine.log.segment_snapshot import transactions_in
+            end = self._view.end_of(ledger_id)
+            entries, _, ids = transactions_in(self._view.segment(ledger_id), first, stop, end)
+            yield from ((entry, txn_id) for entry, txn_id in zip(entries, ids, strict=True) if txn_id)
 
     def _may_be_in(self, ledger_id: int) -> bool:
         """Whether a ledger may have entries of transactions, by the version of its segment."""
@@ -481,17 +355,101 @@ class MaxReadPosition:
         return bool(txn_id) and self._outcomes.outcome(txn_id) == _ABORTED
 
     def aborted_in(self, ledger_id: int, stop: int) -> Sequence[int]:
-        """The entries of aborted transactions before entry ``stop`` of a ledger, which are all decided."""
+        """The entries of aborted transactions before entry ``stop`` of a ledger, which are all decided. About
+        1 us for each entry of a transaction, the first time."""
         known, entries = self._aborted.get(ledger_id, (0, []))
         if known < stop:
-            found = [
-                entry_id
-                for entry_id, txn_id in self._entries(ledger_id, known, stop)
-                if self._outcomes.outcome(txn_id) == _ABORTED
-            ]
-            entries = [*entries, *found]
+            with late_imports():
+                from embeddedpulsar._engine.cold.cold_ledger import offloaded_ledger
+            note = offloaded_ledger(self._view.directory, ledger_id) if not known else None
+            if note is not None:  # it says so itself, and its log is away
+                stop = max(stop, note.entries)
+                entries = [entry_id for first, end in note.aborted for entry_id in range(first, end)]
+            else:
+                outcome = self._outcomes.outcome
+                found = self._entries(ledger_id, known, stop)
+                entries = [*entries, *(entry for entry, txn_id in found if outcome(txn_id) == _ABORTED)]
             self._aborted[ledger_id] = stop, entries
         return entries[: bisect_left(entries, stop)]
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the topic has no entries of transactions: once it has one, its later segments are of the
+        version that may have them."""
+        tail_ledger = self._words[_TAIL] >> 32
+        if tail_ledger != self._plain_ledger:
+            try:
+                if not tail_ledger or self._may_be_in(tail_ledger):
+                    return not tail_ledger
+            except FileNotFoundError:
+                return False
+            self._plain_ledger = tail_ledger
+        return True
+
+    def aborted_runs(
+        self, after: Position, through: Position | None = None
+    ) -> Iterator[tuple[int, Sequence[int]]]:
+        """The entries of aborted transactions behind a position, up to another or to the first that is not
+        decided: by ledger."""
+        if self.is_plain:
+            return
+        horizon = self.horizon()
+        for ledger_id in _ledgers_from(self._view.chain(), after.ledger_id):
+            if through is not None and ledger_id > through.ledger_id:
+                return
+            try:
+                stop = self._view.extent(ledger_id)[0] + 1
+                if horizon is not None and ledger_id >= horizon.position.ledger_id:
+                    stop = horizon.position.entry_id if ledger_id == horizon.position.ledger_id else 0
+                if through is not None and ledger_id == through.ledger_id:
+                    stop = min(stop, through.entry_id + 1)
+                entries = self.aborted_in(ledger_id, stop)
+            except FileNotFoundError:
+                continue  # it was trimmed meanwhile
+            if ledger_id == after.ledger_id:
+                entries = entries[bisect_left(entries, after.entry_id + 1) :]
+            if entries:
+                yield ledger_id, entries
+
+    def aborted_behind(
+        self, after: Position, through: Position | None, acked: Sequence[tuple[int, int, int]]
+    ) -> tuple[int, int]:
+        """Entries of aborted transactions, and messages in them, as of `aborted_runs`; without those in the
+        runs ``acked``, by ledger, first and last entry, ascending."""
+        entries = messages = 0
+        for ledger_id, aborted in self.aborted_runs(after, through):
+            left = set(aborted)
+            for _, first, last in (run for run in acked if run[0] == ledger_id):
+                left.difference_update(aborted[bisect_left(aborted, first) : bisect_left(aborted, last + 1)])
+            if left:
+                entries += len(left)
+                counts = self._view.slots(ledger_id, aborted[0], aborted[-1] + 1).counts
+                messages += sum(counts[entry_id - aborted[0]] for entry_id in left)
+        return entries, messages
+
+    def past_aborted(self, position: Position) -> Position:
+        """How far a reader has come that has everything up to a position: entries of aborted transactions
+        that follow are no messages."""
+        if self.is_plain:
+            return position
+        view, horizon = self._view, self.horizon()
+        for ledger_id in _ledgers_from(view.chain(), position.ledger_id):
+            at = position.entry_id + 1 if ledger_id == position.ledger_id else 0
+            try:
+                last, _ = view.extent(ledger_id)
+                stop = last + 1
+                if horizon is not None and ledger_id >= horizon.position.ledger_id:
+                    stop = horizon.position.entry_id if ledger_id == horizon.position.ledger_id else 0
+                aborted = self.aborted_in(ledger_id, stop)
+            except FileNotFoundError:
+                return position
+            number = bisect_left(aborted, at)
+            while number < len(aborted) and aborted[number] == at:
+                number, at = number + 1, at + 1
+                position = Position(ledger_id, at - 1)
+            if at <= last:
+                break
+        return position
 
 
 def _ledgers_from(chain: LedgerChain, ledger_id: int) -> Iterator[int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from embeddedpulsar._engine.format.control import TopicWord, split_tail
@@ -435,9 +435,9 @@ class ManagedLedger:
             return None
 
     def messages_after(self, position: Position) -> int:
-        """Messages behind `position` up to the tail: the exact backlog, from the index."""
+        """See `Log`: from the index."""
         self._check_open()
-        return messages_after(self.view, position)
+        return messages_after(self._readable, position)
 
     def messages_between(self, after: Position, through: Position) -> int:
         """Messages behind `after`, up to and including `through`."""
@@ -458,7 +458,7 @@ class ManagedLedger:
         self._check_open()
         with late_imports():
             from embeddedpulsar._engine.log.log_survey import LogSurvey
-        return LogSurvey(self.view)
+        return LogSurvey(self.view, self._readable)
 
     def entries_between(self, after: Position, through: Position) -> int:
         """Entries behind `after`, up to and including `through`."""
@@ -487,6 +487,21 @@ class ManagedLedger:
     @damage.setter
     def damage(self, hook: DamageHook | None) -> None:
         self._damage.hook = hook
+
+    def aborted_behind(
+        self, after: Position, through: Position | None = None, acked: Sequence[tuple[int, int, int]] = ()
+    ) -> tuple[int, int]:
+        """See `Log`."""
+        max_read = self.view.max_read
+        if max_read is None:
+            return 0, 0
+        self._check_open()
+        return max_read.aborted_behind(after, through, acked)
+
+    def past_aborted(self, position: Position) -> Position:
+        """See `Log`."""
+        max_read = self.view.max_read
+        return position if max_read is None else max_read.past_aborted(position)
 
     def settle_transactions(self, timeout_s: float = _SETTLE_S) -> bool:
         """See `Log`. Some 15 us for each entry of a transaction that ended since the last time."""

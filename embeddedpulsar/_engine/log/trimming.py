@@ -212,11 +212,13 @@ class LedgerNeed(NamedTuple):
         ledger: the ledger.
         is_unacked: it holds an entry that is not acknowledged.
         is_retained: it is acknowledged, and the retention keeps it all the same.
+        is_undecided: it, or one before it, holds an entry that waits for a transaction.
     """
 
     ledger: ClosedLedger
     is_unacked: bool
     is_retained: bool
+    is_undecided: bool = False
 
 
 class Trimming:
@@ -317,9 +319,15 @@ class Trimming:
         """
         tail = self._view.chain().tail_ledger
         for need in self.needs(marks, retention, now_ms):
-            if need.is_unacked or need.is_retained:
+            if need.is_unacked or need.is_retained or need.is_undecided:
                 return need.ledger.ledger_id
         return tail
+
+    @property
+    def first_undecided(self) -> int:
+        """The first ledger with an entry that waits for a transaction; 0 if there is none."""
+        horizon = None if self._view.max_read is None else self._view.max_read.horizon()
+        return 0 if horizon is None else horizon.position.ledger_id
 
     def needs(self, marks: Collection[Position], retention: Retention, now_ms: int) -> Iterator[LedgerNeed]:
         """What holds each closed ledger, the oldest first; see `first_needed`."""
@@ -338,7 +346,11 @@ class Trimming:
             is_retained = (
                 not is_unacked and not is_old and not self._is_over_time(chain, number, retention, now_ms)
             )
-            yield LedgerNeed(ledger, is_unacked, is_retained)
+            # After the look at the ledgers: what stands in one of them is found.
+            undecided = self.first_undecided
+            yield LedgerNeed(
+                ledger, is_unacked, is_retained, bool(undecided and ledger.ledger_id >= undecided)
+            )
 
     def _tail_size(self, chain: LedgerChain) -> int:
         end = self._view.end_of(chain.tail_ledger) if chain.tail_ledger else 0
@@ -379,8 +391,9 @@ class Trimming:
                 return False
             # 1. The trim point. A process that misses a file below it knows that it was trimmed, not lost.
             # The tail's ledger is never given up: it is being written.
+            # Neither is one with an entry that waits for a transaction, nor any behind it.
             tail_ledger, _ = split_tail(words[TopicWord.TAIL])
-            point = min(ledger_id, tail_ledger)
+            point = min(ledger_id, tail_ledger, self.first_undecided or tail_ledger)
             if point > words[_TRIM]:
                 words[_TRIM] = point
             failpoints.hit("trim:point_stored")

@@ -267,7 +267,10 @@ class _Look:
         if durable and self._policy.inactive_topic_delete_mode == DELETE_WHEN_NO_SUBSCRIPTIONS:
             return True
         if durable:
-            last = topic.ledger.last_position() or BEFORE_FIRST
+            log = topic.ledger
+            if log.max_read_position() != log.last_position():
+                return True  # something waits for a transaction
+            last = log.last_readable() or BEFORE_FIRST
             return min(facts.acknowledged.mark_delete for facts in durable) < last
         return bool(
             topic.ledger.first_position() <= (topic.ledger.last_position() or BEFORE_FIRST)

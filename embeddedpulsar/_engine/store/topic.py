@@ -479,7 +479,9 @@ class Topic:
         self.compaction: Final = LateCompaction(self, settings, clock)
         self.offload: Final = LateOffload(self, session.root, clock)
         kept = partial(self.policies.values, (RETENTION, KEEP_UNTIL_SUBSCRIBED))
-        marks, confirmed = self._subscriptions.mark_deletes, lambda: self.view.mark_deletes()
+        # What was aborted is needed by no subscription.
+        marks = lambda: list(map(ledger.past_aborted, self._subscriptions.mark_deletes()))  # noqa: E731
+        confirmed = lambda: list(map(ledger.past_aborted, self.view.mark_deletes()))  # noqa: E731
         holds = self.compaction.marks
         every_s, self._durability = settings.retentionCheckIntervalInSeconds, options.durability
         self._trimming: Final = TopicTrimming(ledger, kept, marks, confirmed, holds, clock, every_s)

@@ -81,8 +81,9 @@ def deliverable(state: SubscriptionState, views: list[EntryView]) -> list[EntryV
 
 
 def existing(log: Log, positions: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The entries that are not beyond the log's end: made-up ids must not acknowledge entries to come."""
-    last = log.last_position() or BEFORE_FIRST
+    """The entries that are not beyond what can be read: made-up ids must not acknowledge entries to come, nor
+    those that wait for a transaction."""
+    last = log.max_read_position() or BEFORE_FIRST
     return [
         position for position in positions if (0, 0) <= position <= last and 0 <= position[1] <= MAX_ENTRY_ID
     ]
@@ -172,11 +173,13 @@ def messages_left(log: Log, acknowledged: Acknowledged, through: Position | None
     """
     begin = acknowledged.mark_delete
     stored = log.messages_after(begin) if through is None else log.messages_between(begin, through)
-    return left_of(log, acknowledged, stored)
+    return left_of(log, acknowledged, stored, through)
 
 
-def left_of(log: Log, acknowledged: Acknowledged, stored: int) -> int:
-    """Of ``stored`` messages behind the mark-delete position, those that are not acknowledged one by one."""
+def left_of(log: Log, acknowledged: Acknowledged, stored: int, through: Position | None = None) -> int:
+    """Of ``stored`` messages behind the mark-delete position, those that are not acknowledged one by one, nor
+    of aborted transactions."""
+    stored -= log.aborted_behind(acknowledged.mark_delete, through, acknowledged.runs)[1]
     if not acknowledged.runs:
         return max(0, stored - acknowledged.indexes)
     # In a ledger whose entries have one message each, so many acknowledged entries are so many

@@ -23,7 +23,7 @@ from embeddedpulsar._engine.format.subscription_record import (
     Limits,
     Seek,
 )
-from embeddedpulsar._engine.log.position import Position
+from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
 from embeddedpulsar._engine.platform.timing import Clock
 from embeddedpulsar._engine.subscription.ack_ring import with_unwritten_acks
 from embeddedpulsar._engine.subscription.attachment.active_attachment import unacked_entries
@@ -177,6 +177,8 @@ class OperatorCommands:
         return [joining, *commands, Detach(following, DETACH_CLOSED)]
 
     def _groups_through(self, position: Position) -> list[AckGroup]:
+        # What waits for a transaction was not delivered, and is not skipped: it comes when that commits.
+        position = min(position, self._log.max_read_position() or BEFORE_FIRST)
         # The position may move on until the commit: what is acknowledged twice has no effect.
         start = self._shared.transact(lambda state: state.mark_delete).next()
         groups = []

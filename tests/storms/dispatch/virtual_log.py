@@ -203,6 +203,13 @@ class VirtualLog:
 
     max_read_position = last_readable = last_position
 
+    def aborted_behind(self, *_: object) -> tuple[int, int]:
+        """It has no transactions."""
+        return 0, 0
+
+    def past_aborted(self, position: Position) -> Position:
+        return position
+
     def index_of(self, position: tuple[int, int]) -> int:
         """Index of the first entry at or after a position."""
         return bisect_left(self.entries, position, key=_position_of)

@@ -89,7 +89,7 @@ class BacklogQuotas:
 
     def look(self, done: list[str]) -> bool:
         size, age = self._size_quota(), self._age_quota()
-        marks = self._subscriptions.mark_deletes()
+        marks = self._marks()
         for quota, through in ((size, self._beyond_size(marks)), (age, self._beyond_age(marks))):
             if quota.policy == CONSUMER_BACKLOG_EVICTION and through is not None:
                 moved = self._subscriptions.expire_through(through, is_expiry=False)
@@ -128,7 +128,7 @@ class BacklogQuotas:
         now = self._clock.monotonic()
         if self._found is None or not 0 <= now - self._looked_at < _LOOK_S:
             self._looked_at = now
-            self._found = self._exceeded(self._subscriptions.mark_deletes()) if self.is_wanted() else None
+            self._found = self._exceeded(self._marks()) if self.is_wanted() else None
             if self._found is None:
                 self._hold(False)
         return self._found
@@ -138,6 +138,10 @@ class BacklogQuotas:
 
     def _age_quota(self) -> BacklogQuota:
         return self._policies.value(QUOTAS[MESSAGE_AGE])
+
+    def _marks(self) -> list[Position]:
+        """How far the subscriptions have come; what was aborted is no backlog."""
+        return [self._log.past_aborted(mark) for mark in self._subscriptions.mark_deletes()]
 
     def _exceeded(self, marks: Sequence[Position]) -> BacklogQuota | None:
         """The quota for producers that is exceeded."""

@@ -250,7 +250,7 @@ class Acknowledger:
         """
         position = Position(ledger_id, entry_id)
         if position >= self._holder.read_position():
-            if position > (self._log.last_position() or BEFORE_FIRST):
+            if position > (self._log.max_read_position() or BEFORE_FIRST):
                 return True  # a made-up id must not acknowledge the future
         # An index outside of its batch stands for the whole entry.
         index, size = (batch_index, batch_size) if 0 <= batch_index < batch_size else (-1, 0)
