@@ -162,7 +162,8 @@ class TopicPart:
         drain(self.ledger)
 
     def on_end(self, outcome: Outcome) -> None:
-        """Readers that sleep at an entry of the transaction are rung by the transaction log."""
+        """Note in the topic that it ended. Readers that sleep at an entry of it are rung already."""
+        self.ledger.settle_transactions()
 
 
 def drain(ledger: Log) -> None:
@@ -689,6 +690,7 @@ def resolve(core: ClientContext, facts: ParticipantFacts) -> Participant | None:
             facts.key,
             flush=lambda: on_topic(lambda topic: topic.ledger.sync()),
             drain=lambda: on_topic(lambda topic: drain(topic.ledger)),
+            on_end=lambda outcome: on_topic(lambda topic: topic.ledger.settle_transactions()),
         )
     directory = facts.name.rpartition("/")[2]
     on_subscription = partial(_with_subscription, core, entry.name, directory)

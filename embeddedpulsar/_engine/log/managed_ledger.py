@@ -509,12 +509,15 @@ class ManagedLedger:
         try:
             if max_read is None or not words[_FIRST_OPEN]:
                 return True
-            max_read.horizon()  # most of the look is made without the lock
+            if max_read.is_any_open():
+                max_read.horizon()  # most of the look is made without the lock
             self.lock.acquire(timeout_s)
             # Nested in an append of this thread, the entry of which is about to stand; or a writer died.
             if words[TopicWord.OWNER] not in (0, ATTENTION):
                 return False
-            horizon = max_read.horizon()
+            # With no open transaction in the store, nothing here waits for one: entries are admitted under
+            # this lock, and a transaction has its slot before.
+            horizon = max_read.horizon() if max_read.is_any_open() else None
             words[_FIRST_OPEN] = 0 if horizon is None else horizon.word
             if words[TopicWord.WAITERS]:
                 rung = self._ring.waiters.take_all()

@@ -268,6 +268,16 @@ class StoreTransactions:
             outcomes.append(outcome)
         return outcomes
 
+    def range_of(self, txn_id: int) -> tuple[int, memoryview] | None:
+        """See `SharedTransactions.range_of`; None as long as the log is not open."""
+        log = self._log
+        return None if log is None else log.range_of(txn_id)
+
+    def is_any_open(self) -> bool:
+        """Whether a transaction may be undecided. One load, once the log is open."""
+        log = self._log
+        return log is None or log.is_any_open()
+
     def await_end(self, txn_id: int) -> bool:
         """See `TransactionLog.await_end`. A process that may not write looks again and again instead."""
         if self._host.refusal is None:
@@ -407,14 +417,24 @@ class TopicOutcomes:
         directory: of the topic, which knows the outcomes that the store has forgotten.
     """
 
-    __slots__ = ("_directory", "_folded", "_transactions", "await_end", "note_blocked")
+    __slots__ = (
+        "_directory",
+        "_folded",
+        "_transactions",
+        "await_end",
+        "is_any_open",
+        "note_blocked",
+        "range_of",
+    )
 
     def __init__(self, transactions: StoreTransactions, directory: str) -> None:
         self._transactions: Final = transactions
         self._directory: Final = directory
         self._folded: FoldedOutcomes | None = None
         self.await_end: Final = transactions.await_end
+        self.is_any_open: Final = transactions.is_any_open
         self.note_blocked: Final = transactions.note_blocked
+        self.range_of: Final = transactions.range_of
 
     def outcome(self, txn_id: int) -> int:
         """As `StoreTransactions.outcome`, and never FOLDED.

@@ -475,6 +475,13 @@ class TransactionLog:
         found = map(self.control.read_slot, self.control.used_slots())
         return [transaction for transaction in found if transaction is not None]
 
+    def is_any_open(self) -> bool:
+        """Whether a slot is in use. One load; a begin that is under way may not count yet."""
+        try:
+            return bool(self._words[TransactionWord.OPEN])
+        except ValueError:
+            return True  # closed
+
     def prepared(self) -> list[PreparedTransaction]:
         """The transactions that wait for their end, by id."""
 

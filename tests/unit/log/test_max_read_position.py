@@ -24,10 +24,18 @@ class FakeOutcomes:
     def __init__(self) -> None:
         self.by_id: dict[int, int] = {}
         self.awaited: list[int] = []
+        self.may_have_open = True
 
     def outcome(self, txn_id: int) -> int:
         """Undecided unless the test says otherwise."""
         return self.by_id.get(txn_id, UNDECIDED)
+
+    def range_of(self, txn_id: int) -> None:
+        """No table."""
+
+    def is_any_open(self) -> bool:
+        """There may be others."""
+        return self.may_have_open
 
     def note_blocked(self, txn_id: int) -> None:
         """Nobody looks."""
@@ -240,6 +248,15 @@ def test_who_ended_a_transaction_moves_the_word(topic: Topic):
     assert words[FIRST_OPEN] == 0
     topic.send(3, b"c")
     assert words[FIRST_OPEN] == log.tail - (log.tail - words[FIRST_OPEN]) > first
+
+
+def test_where_no_transaction_is_open_nothing_is_looked_at(topic: Topic, monkeypatch: pytest.MonkeyPatch):
+    """The store has no open one, so the topic has none."""
+    topic.send(1, b"a")
+    topic.outcomes.may_have_open = False
+    monkeypatch.setattr(topic.outcomes, "outcome", lambda txn_id: 1 // 0)
+    assert topic.log.settle_transactions()
+    assert topic.log.words[FIRST_OPEN] == 0
 
 
 def test_the_word_is_not_moved_within_an_append(topic: Topic):
