@@ -251,8 +251,7 @@ class EntryView:
         """The least half of the transaction id; 0 without one. 0.3 us, as nothing else is located for it."""
         lazy, flags = self._lazy, self.flags
         if lazy is None or not flags & FLAG_TRANSACTION or flags & FLAG_FIELDS:
-            return (self.transaction() or (0, 0))[1]
-        # It stands before bitmaps of known sizes, which end the columns.
+            return (self.transaction() or (0, 0))[1]  # else it stands before bitmaps of known sizes
         buf = self._metadata if lazy.__class__ is int else lazy.buf  # type: ignore[union-attr]
         behind = (flags & _BEHIND_TRANSACTION).bit_count() * (self.count + 63 >> 6 << 3)
         return int.from_bytes(buf[len(buf) - behind - 8 : len(buf) - behind], "little")
@@ -742,13 +741,12 @@ def decode_singles(
 
 
 def transaction_ids(views: Sequence[EntryView], _number: Any = int.from_bytes) -> list[int]:
-    """`EntryView.transaction_id` of entries, 0.15 us each; -1 where the view does not have it."""
+    """`EntryView.transaction_id` of entries, 0.15 us each; -1 where the view does not have it: in a part."""
     ids = []
     for view in views:
-        flags = view.flags
-        if not flags & FLAG_TXN:
+        if not view.flags & FLAG_TXN:
             ids.append(0)
-        elif view._lazy.__class__ is int and not flags & _NOT_LAST:
+        elif view._lazy.__class__ is int and not view.flags & _NOT_LAST:
             ids.append(_number(view._metadata[-8:], "little"))
         else:
             ids.append(view.transaction_id() or -1)
