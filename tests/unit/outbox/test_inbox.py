@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 import sqlite3
+import sys
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -160,3 +162,19 @@ def test_the_first_message_makes_the_table_in_sqlite(client: Client, tmp_path: P
                 assert is_new
             assert not connection.in_transaction
             assert connection.execute("SELECT count(*) FROM inbox").fetchone() == (1,)
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="the attribute came with Python 3.12")
+@pytest.mark.parametrize("autocommit", [True, False])
+def test_autocommit_of_sqlite(client: Client, tmp_path: Path, autocommit: bool):
+    """As in the older modes."""
+    consumer = client.subscribe("orders", "kitchen")
+    client.create_producer("orders").send_many([b"a", b"b"])
+    given: Any = {"autocommit": autocommit}
+    with closing(sqlite3.connect(tmp_path / "other.db", **given)) as connection:
+        with inbox.handle(connection, consumer.receive()) as is_new:
+            assert is_new
+        with contextlib.suppress(ZeroDivisionError), inbox.handle(connection, consumer.receive()):
+            raise ZeroDivisionError
+    with closing(sqlite3.connect(tmp_path / "other.db")) as connection:
+        assert connection.execute("SELECT count(*) FROM inbox").fetchone() == (1,)

@@ -144,3 +144,13 @@ def test_what_is_no_snapshot(fields):
     """`ProducerTable` makes a corruption of it."""
     with pytest.raises((KeyError, TypeError, ValueError)):
         SequenceTable.from_fields(fields)
+
+
+def test_names_of_outboxes_are_never_forgotten():
+    """A relay may come back after any time, and whatever number of names there is."""
+    table = SequenceTable()
+    for number in range(3):
+        follow(table, RememberProducer(number, number, True, f"outbox.{number}"), 1000)
+        follow(table, RememberProducer(number, number, True, f"p{number}"), 1000)
+    assert [one.name for one in table.surplus(set(), 6, 2000)] == ["p0", "p1", "p2"]
+    assert [one.name for one in table.surplus(set(), 1, 0)] == ["p0", "p1", "p2"]
