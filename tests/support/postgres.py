@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
+import ctypes
 import glob
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 from functools import cache
@@ -14,8 +17,12 @@ from typing import Final
 
 import pytest
 
+from embeddedpulsar._engine.platform.timing import perf_counter
+
 _USER: Final = "postgres"
-_OPTIONS: Final = "-c listen_addresses= -c fsync=off -c max_connections=40"
+_OPTIONS: Final = ("-c", "listen_addresses=", "-c", "fsync=off", "-c", "max_connections=40")
+_LONG_S: Final = 60
+_PR_SET_PDEATHSIG: Final = 1
 _numbers: Final = count()
 
 
@@ -25,6 +32,11 @@ def _programs() -> str | None:
     installed = sorted(glob.glob("/usr/lib/postgresql/*/bin/initdb"))
     path = found or (installed[-1] if installed else None)
     return None if path is None else os.path.dirname(os.path.realpath(path))
+
+
+def _end_with_parent() -> None:
+    """In the child: have it end as a crash does when the tests are killed."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGQUIT), 0, 0, 0)
 
 
 class Server:
@@ -52,18 +64,37 @@ class Server:
             check=True,
             stdout=subprocess.DEVNULL,
             cwd=self.host,
-            timeout=60,
+            timeout=_LONG_S,
             **self._as,  # type: ignore[call-overload]
         )
 
     def start(self) -> None:
-        """Start it, and wait until it answers."""
-        options = f"{_OPTIONS} -k {self.host}"
-        self._run("pg_ctl", "-D", self._data, "-o", options, "-l", f"{self.host}/log", "-w", "start")
+        """Start it, and wait until it answers. It ends with this process, however that ends."""
+        import psycopg
+
+        with open(f"{self.host}/log", "ab") as log:
+            self._process = subprocess.Popen(
+                [f"{self._programs}/postgres", "-D", self._data, *_OPTIONS, "-k", self.host],
+                stdout=log,
+                stderr=log,
+                cwd=self.host,
+                preexec_fn=_end_with_parent,
+                **self._as,  # type: ignore[call-overload]
+            )
+        end_s = perf_counter() + _LONG_S
+        while True:
+            try:
+                psycopg.connect(self._url(_USER)).close()
+                return
+            except psycopg.OperationalError:
+                assert perf_counter() < end_s
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                raise RuntimeError(f"PostgreSQL ended with the status {self._process.wait(0.02)}")
 
     def stop(self) -> None:
         """Stop it as a crash does: connections are cut."""
-        self._run("pg_ctl", "-D", self._data, "-m", "immediate", "-w", "stop")
+        self._process.send_signal(signal.SIGQUIT)
+        self._process.wait(_LONG_S)
 
     def database(self) -> str:
         """Make an empty database, and return its URL."""
