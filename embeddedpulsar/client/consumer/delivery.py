@@ -301,10 +301,10 @@ class Delivery(Source):
         return has_moved if self._hold is None else self._hold.has_news(has_moved, version)
 
     def back_stop(self, idle_s: float) -> float:
-        if self._ledger.waits.must_poll:
-            return OTHERS_POLL_S
         seconds = back_stop(idle_s)
-        return seconds if self._hold is None else self._hold.back_stop(seconds)
+        if self._hold is not None:
+            seconds = self._hold.back_stop(seconds)
+        return min(seconds, OTHERS_POLL_S) if self._ledger.waits.must_poll else seconds
 
     @property
     def signs(self) -> tuple[tuple[memoryview, int], tuple[memoryview, int]]:

@@ -29,6 +29,7 @@ from embeddedpulsar._engine.subscription.dispatch.look_ahead import (
     RangeReader,
     ranges_for,
 )
+from embeddedpulsar._engine.subscription.dispatch.traffic import STAND_BY_S, Traffic
 from embeddedpulsar._engine.subscription.dispatch.wakeups import STRANGER, WaitingConsumers, is_apart
 from embeddedpulsar._engine.subscription.log_queries import ledgers_of, news_for, unacked
 from embeddedpulsar._engine.subscription.shared_state import SharedState
@@ -73,9 +74,13 @@ _TELLING: Final = 32
 """Messages that tell how fast an application is."""
 _REMEMBERED: Final = 1024
 _LONGEST_TURN: Final = 256
+_QUICK_TURN: Final = 20
+"""Messages of a turn of an application that is so quick that its consumers may stand by."""
 _LEAVE_S: Final = 2e-3
 """How long a consumer that waits no more waits for the lock, to say so."""
 _SUSPICION_S: Final = 0.02
+_STEP: Final = 3
+"""By so much longer than the one before it sleeps each that stands by."""
 _FIRST_BACK_STOP_S: Final = 0.5
 _LONGEST_BACK_STOP_S: Final = 10.0
 _GRACE_MS: Final = 50
@@ -189,6 +194,9 @@ class SharedSleep:
         self._words: Final = shared.control.words
         self._waiting: Final = shared.wakeups.waiting
         self._work_hint: Final = WorkHint(log, end, shared.control, self._waiting, membership.cutoff_ms)
+        self._traffic: Final = Traffic(shared.control, end, membership.monotonic)
+        self._is_standing_by = False  # it sleeps for a moment, while another sees to what is appended
+        self._leaves_entries = False  # the same, and it has not looked whether entries lie there
         self._has_announced = False
         self._was_armed = False  # when it last looked: a wake-up since was not for what it got then
         self._own_code = self._consumer_id = 0
@@ -217,6 +225,35 @@ class SharedSleep:
 
     def assigned(self) -> AssignedEntries | None:
         return self._shared.state.dispatch.assigned_by_consumer.get(self._consumer_id)
+
+    # -- while messages come fast ------------------------------------------------------------------
+
+    def leaves_entries(self) -> bool:
+        """Whether it leaves what lies there to another consumer. False if its caller has not the time to wait
+        until it is known that the other one takes it."""
+        if self.is_apart or self.has_assigned:
+            return False
+        self._leaves_entries = self._traffic.is_led(self._own_code) and timing.left(STAND_BY_S) >= STAND_BY_S
+        return self._leaves_entries
+
+    def leaves_appends(self, is_quick: bool) -> bool:
+        """Whether another consumer sees to what is appended, and this one, of a quick application, sleeps for
+        some milliseconds: no append need ring it."""
+        is_decided, self._leaves_entries = self._leaves_entries, False
+        is_able = is_quick and not self.is_apart
+        try:
+            # One that left entries without a look may not sleep for longer than that.
+            self._is_standing_by = is_decided or (
+                is_able and self._code != STRANGER and self._traffic.is_led(self._own_code)
+            )
+        except ValueError:
+            return False  # closed: the caller finds out
+        return self._is_standing_by
+
+    @property
+    def is_led(self) -> bool:
+        """Whether it slept while another saw to what is appended, and still does."""
+        return self._is_standing_by and self._traffic.is_led(self._own_code)
 
     # -- falling asleep and leaving ----------------------------------------------------------------
 
@@ -275,18 +312,22 @@ class SharedSleep:
     def has_news(self) -> bool:
         """Whether a wake-up was lost. Other events do not count: other consumers handle them. Lock-free."""
         try:
+            if self._is_standing_by and not self.is_led:
+                return True
             return self._work_hint.has_lain(self._own_code, self._consumer_id)
         except ValueError:
             return True  # closed
 
     def back_stop(self, seconds: float) -> float:
         """How long it sleeps at most: longer, the more consumers look before this one."""
-        if self._work_hint.is_suspicious:
-            return _SUSPICION_S
         try:
+            if self._work_hint.is_suspicious and not self._is_standing_by:
+                return _SUSPICION_S
             rank = self._waiting.rank(self._code)
         except ValueError:
             return seconds
+        if self._is_standing_by:  # the leader, if it sleeps, and one more look often enough
+            return STAND_BY_S * (1 + _STEP * max(rank - 1, 0))
         # However long this one has been idle: entries of a consumer that was rung and stopped wait for it.
         seconds = min(seconds, _FIRST_BACK_STOP_S)
         return min(seconds * (1 + rank), _LONGEST_BACK_STOP_S)
@@ -343,6 +384,11 @@ class _Pace:
             return 0
         return min(int(self._messages * _TURN_S / self._seconds), _LONGEST_TURN)
 
+    @property
+    def is_quick(self) -> bool:
+        """Whether another consumer that does the same need not help before messages lie there for long."""
+        return self.turn >= _QUICK_TURN
+
 
 class _Outcome(NamedTuple):
     """The result of a claim.
@@ -387,6 +433,7 @@ class SharedAttachment(Attachment):
         self._has_rest = False  # the last read did not take all that is assigned
         self._is_cut = False  # there was more than the last look at what is assigned took
         self._must_look = True  # whatever the hint says
+        self._was_served = False  # by the last read, which claimed or was assigned something
         self._claims = 0  # so far, of those that found entries
         self._range_room = 0  # messages it may take without a claim; 0 while it has no open range
         self._range_end = 0  # number of the next entry it takes in the range
@@ -411,13 +458,17 @@ class SharedAttachment(Attachment):
                     return taken
             self._check_usable()
             self._pace.end()
+            was_served, self._was_served = self._was_served, False
+            if was_served and self._pace.is_quick and not (self._has_rest or self._must_look):
+                if self.is_fresh() and self._sleep.leaves_entries():
+                    return []
             if not self._has_any(max(max_messages, 0)):
                 return []
             while ready := self._claim(max_messages, max_bytes):
                 views = self._fetch(ready, max_bytes)
                 if views:
-                    if not self._keys_matter:
-                        self._pace.begin(sum([view.count for view in views]))
+                    self._was_served = True
+                    self._pace.begin(sum([view.count for view in views]))
                     return views
             return []
         except (ConsumerBusy, ConsumerAssignError):
@@ -569,11 +620,11 @@ class SharedAttachment(Attachment):
         self, state: SubscriptionState, room: int, ready: Sequence[FetchedRange], has_beyond: bool
     ) -> None:
         """Say how much more this consumer can take, and wake another in its place: it may have been woken for
-        entries that it does not claim, because it has others to read."""
+        entries that it does not claim, because it has others to read. If one leads, that sees to them."""
         left = max(room - sum([part.messages for part in ready]), 0)
         assigned = state.dispatch.assigned_by_consumer[self.consumer_id]
         self.words[self._base + _GRANTED] = assigned.messages + left
-        if state.dispatch.waiting or has_beyond:
+        if (state.dispatch.waiting or has_beyond) and not self._sleep.is_led:
             self._shared.wakeups.one(state, self.consumer_id)
 
     def _ready(self, state: SubscriptionState, room: int) -> list[FetchedRange]:
@@ -738,6 +789,8 @@ class SharedAttachment(Attachment):
         """False while it holds so much that it can have no more."""
         if self._range_room:
             return True
+        if self._sleep.leaves_appends(self._pace.is_quick):
+            return False
         assigned = self._sleep.assigned()
         return assigned is None or self._keys_matter or not assigned.is_blocked
 
