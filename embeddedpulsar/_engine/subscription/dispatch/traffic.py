@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
 
 from embeddedpulsar._engine.format.control import CONSUMER_SLOT_SIZE, ConsumerSlotWord, SubscriptionWord
 from embeddedpulsar._engine.subscription.state.entry_states import FIRST_OWNER
 from embeddedpulsar._engine.subscription.subscription_files import SubscriptionControl, slot_of
+from embeddedpulsar.records import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from typing import Final
+
     from embeddedpulsar._engine.subscription.dispatch.look_ahead import LogEnd
 
 STAND_BY_S: Final = 8e-3
