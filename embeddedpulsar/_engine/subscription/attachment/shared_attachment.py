@@ -29,8 +29,13 @@ from embeddedpulsar._engine.subscription.dispatch.look_ahead import (
     RangeReader,
     ranges_for,
 )
-from embeddedpulsar._engine.subscription.dispatch.traffic import STAND_BY_S, Traffic
-from embeddedpulsar._engine.subscription.dispatch.wakeups import STRANGER, WaitingConsumers, is_apart
+from embeddedpulsar._engine.subscription.dispatch.wakeups import (
+    STAND_BY_S,
+    STRANGER,
+    Traffic,
+    WaitingConsumers,
+    is_apart,
+)
 from embeddedpulsar._engine.subscription.log_queries import ledgers_of, news_for, unacked
 from embeddedpulsar._engine.subscription.shared_state import SharedState
 from embeddedpulsar._engine.subscription.state.dispatch_state import UNLIMITED, AssignedEntries, Consumer

@@ -9,7 +9,7 @@ import pytest
 from embeddedpulsar._engine.format.control import TopicWord
 from embeddedpulsar._engine.platform import timing
 from embeddedpulsar._engine.subscription.attachment.shared_attachment import SharedAttachment, _Pace
-from embeddedpulsar._engine.subscription.dispatch.traffic import LED_PER_MS, STAND_BY_S, WINDOW_S
+from embeddedpulsar._engine.subscription.dispatch.wakeups import LED_PER_MS, STAND_BY_S, WINDOW_S
 from embeddedpulsar.enums import ConsumerType
 from tests.unit.subscription.virtual_site import EVERYTHING, VirtualSite, read
 
