@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import threading
-import time
 
 import pytest
 
 from embeddedpulsar import Client, ConsumerType, Timeout
+from tests.support.clients import wait_until
 
 PATIENCE_S = 30.0
 
@@ -41,13 +41,6 @@ class Worker(threading.Thread):
         self.go_on.set()
         self.join(PATIENCE_S)
         self.client.close()
-
-
-def wait_until(is_true):
-    deadline = time.monotonic() + PATIENCE_S
-    while not is_true():
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
 
 
 def count(workers):

@@ -331,9 +331,9 @@ class Traffic:
     one before the first has looked, until all are awake, each for a few entries. So there is a *leader* then:
     of the consumers that claim, the first by its code. It alone is rung by appends; it wakes others if it
     leaves entries behind, or deals some to them. The others stand by: they sleep for some milliseconds at a
-    time, and claim when the leader is late or claims no more. Invariants: nobody depends on a leader that is
-    slow, stopped or dead for longer than that; all of it is a hint, of words that others publish without a
-    lock, and decides who wakes when, never who gets what. Callers: the threads of one consumer.
+    time, and claim when the leader is late or claims no more. Invariants: no consumer depends on a leader
+    that is slow, stopped or dead for longer than that; all of it is a hint, of words that others publish
+    without a lock, and decides who wakes when, never who gets what. Callers: the threads of one consumer.
     """
 
     __slots__ = (
