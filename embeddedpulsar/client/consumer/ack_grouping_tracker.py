@@ -587,6 +587,8 @@ class AckGroupingTracker:
                 self.sent += 1
                 if self._cumulative is pending:
                     self._cumulative = None
+            # The cumulative one first. A signal handler may acknowledge in the midst of this: what it adds to
+            # `done` comes behind `count`, and stays for the next writing.
             count = len(self.done)
             partial = {position: bytes(flags) for position, flags in self._partial.copy().items()}
             if count or partial:

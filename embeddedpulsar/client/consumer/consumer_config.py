@@ -283,6 +283,7 @@ def reader_config(options: dict[str, Any]) -> ReaderConfig:
         InvalidConfiguration: ``is_read_compacted`` on a non-persistent topic.
         ImportError: there is a key reader, and the extra ``crypto`` is not installed.
     """
+    # In the order in which ``pulsar-client`` checks, so a call with two mistakes gets the same error.
     check_types(_READER_TYPES, options)
     if options["crypto_key_reader"] is not None:
         check_key_reader(options["crypto_key_reader"])

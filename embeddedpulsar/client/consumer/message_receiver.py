@@ -188,6 +188,8 @@ class AsyncReceiver:
                 line.is_rung = True
                 mailbox.add_loop(line.loop, line.wake)
             while True:
+                # The receivers of one event loop stand in a line: the first polls, the others sleep. One
+                # that leaves it, with a message or by a cancellation, wakes the next one below.
                 if line.places[0] is place:
                     if seen is None or line.has_news or line.backoff.pause_s or source.has_news(seen):
                         line.has_news = False

@@ -75,6 +75,8 @@ class ProducerMessage(Message[T]):
             "deliver_at": deliver_at,
             "deliver_after": None,
         }
+        # The names are those of `send`: `check_options` would answer a wrong one with another text. Times
+        # are checked again, from the clock of the client: ``deliver_after`` counts from now.
         unknown = sorted(fields.keys() - given.keys())
         if unknown:
             raise TypeError(f"send() has no argument {unknown[0]!r}; it has {', '.join(sorted(given))}")
