@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from embeddedpulsar._engine.format.transaction_record import SUBSCRIPTION, TOPIC, ParticipantFacts
-from embeddedpulsar._engine.platform import timing
+from embeddedpulsar._engine.platform import failpoints, timing
 from embeddedpulsar._engine.txn import transaction as engine
 from embeddedpulsar._engine.txn import transaction_state
 from embeddedpulsar._engine.txn.transaction import Participant, TransactionState
@@ -41,7 +41,8 @@ __all__ = [
     "TxnID",
 ]
 
-DEFAULT_TIMEOUT_MS: Final = engine.DEFAULT_TIMEOUT_MS
+failpoints.declare("client_txn:sends_stored", "client_txn:committed")
+
 _PATIENCE_S: Final = 1.0
 _ENDED: Final = (TransactionState.COMMITTED, TransactionState.ABORTED, TransactionState.TIME_OUT)
 
@@ -404,7 +405,11 @@ class Transaction(ProcessBound):
 
     def _commit(self) -> None:
         self._finish_sends()
+        if failpoints.ACTIVE:
+            failpoints.hit("client_txn:sends_stored")
         self._engine.commit(must_flush=True if self._flushes else None)
+        if failpoints.ACTIVE:
+            failpoints.hit("client_txn:committed")
         self._leave()
 
     def _finish_sends(self) -> None:
