@@ -41,6 +41,7 @@ from embeddedpulsar.client.producer.pending_entry import (
     CALLBACK,
     FIRST_OPTION,
     KEYED_LENGTH,
+    PLAIN_PART_LENGTH,
     SHUT,
     VALUE,
     BatchContainer,
@@ -181,6 +182,7 @@ _KEY: Final = FIRST_OPTION + KEY  # the ordering key follows it
 _ID: Final = FIRST_OPTION + SEQUENCE_ID
 _TUPLES: Final = {tuple}
 _KEYED: Final = {KEYED_LENGTH}
+_PLAIN_PARTS: Final = {PLAIN_PART_LENGTH}
 _FULL: Final = {FIRST_OPTION + len(NO_OPTIONS)}
 _MISSING: Final = {length: NO_OPTIONS[length - FIRST_OPTION :] for length in (FIRST_OPTION, *_KEYED, *_FULL)}
 """What an item of a length has not."""
@@ -428,7 +430,12 @@ class EntryEncoder:
 
     def _encode_in(self, part: TopicPart, items: list[Item], first: int) -> tuple[list[PendingEntry], int]:
         """`encode` of items that are of one transaction."""
-        entries, following = self.of(part).encode([item[:-1] for item in items], True, first)
+        encoder = self.of(part)
+        if set(map(len, items)) == _PLAIN_PARTS:
+            values, callbacks, _ = map(list, zip(*items, strict=True))
+            entries, following = encoder._encode_plain(values, first, _if_any(callbacks))
+        else:
+            entries, following = encoder.encode([item[:-1] for item in items], True, first)
         for out in entries:
             out.part = part
         return entries, following

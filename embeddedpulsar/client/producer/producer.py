@@ -60,6 +60,8 @@ if TYPE_CHECKING:
     from embeddedpulsar.client.transaction import Transaction
     from embeddedpulsar.message_id import MessageId
 
+_NOTHING = (None,) * 5
+_NOTHING_MORE = (False, None, None, None)
 _MOST_MESSAGES = 1 << 20  # the limit of a batch acknowledgement
 
 
@@ -314,7 +316,8 @@ class Producer(ProcessBound, Generic[T]):
         else:
             first = properties, partition_key, ordering_key, sequence_id, replication_clusters
             rest = disable_replication, event_timestamp, deliver_at, deliver_after
-            options = check_options(content is None, *first, *rest, self._wall_ms)
+            if content is None or first != _NOTHING or rest != _NOTHING_MORE:  # else a transaction alone
+                options = check_options(content is None, *first, *rest, self._wall_ms)
         if content.__class__ is self._raw and txn is None:
             self._publisher.enqueue(content, callback, options)  # type: ignore[arg-type]
         else:
