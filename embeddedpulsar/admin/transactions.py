@@ -327,6 +327,7 @@ class Transactions(SaysWhatThereIs):
         """
 
         def body(used: Topic | None) -> TransactionBufferStats:
+            # Three cases: never used, a store without transactions, and the rest.
             found = None if used is None else used.view.transactions()
             if found is None:
                 last = None if used is None else used.ledger.last_position()
@@ -431,6 +432,7 @@ class Transactions(SaysWhatThereIs):
         """
         position = Position(ledger_id, entry_id)
 
+        # An entry that the topic does not have is nothing to any subscription, so the log is asked first.
         def body(view: SubscriptionView) -> PositionInPendingAckStats:
             state = view.look(lambda state: _state_of(state, position, batch_index))
             return PositionInPendingAckStats(state or "NotInPendingAck")
@@ -515,7 +517,7 @@ class Transactions(SaysWhatThereIs):
 
     def _is_aborted(self, topic: Topic, number: int) -> bool:
         with late_imports():
-            from embeddedpulsar._engine.txn.folded_transactions import FoldedTransactions
+            from embeddedpulsar._engine.store.topic_transactions import FoldedTransactions
             from embeddedpulsar._engine.txn.transaction_state import Outcome
         outcome = self._store().transactions.outcome(number)
         if outcome is Outcome.FOLDED:

@@ -11,10 +11,11 @@ import pytest
 
 from embeddedpulsar._engine.format.control import TransactionWord
 from embeddedpulsar._engine.format.entry import EntryContent, ProducerPrefix, encode
+from embeddedpulsar._engine.log.position import BEFORE_FIRST
 from embeddedpulsar._engine.platform import failpoints
 from embeddedpulsar._engine.store import transaction_folding
 from embeddedpulsar._engine.store.store import Store
-from embeddedpulsar._engine.txn.folded_transactions import FoldedOutcomes
+from embeddedpulsar._engine.store.topic_transactions import FoldedOutcomes
 from embeddedpulsar._engine.txn.transaction import Transaction
 from embeddedpulsar._engine.txn.transaction_log import TransactionLog
 from embeddedpulsar._engine.txn.transaction_state import Outcome
@@ -40,6 +41,7 @@ def store_some(store: Store, log: TransactionLog) -> Expected:
         for name in names:
             content = EntryContent([b"x"], 0, False, transaction=(0, transaction.id))
             use = store.use_topic(name)
+            use.topic.create_subscription("keeps", BEFORE_FIRST)  # no ledger is trimmed
             use.topic.ledger.append(encode(content, PREFIX), check_open=transaction.check_open)
             use.release()
         if number % 3:

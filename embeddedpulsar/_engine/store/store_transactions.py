@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from embeddedpulsar._engine.platform.timing import Clock, SchedulerLike, Timer
     from embeddedpulsar._engine.store.damage_channel import DamageChannel
     from embeddedpulsar._engine.store.store_root import StoreMeta
-    from embeddedpulsar._engine.txn.folded_transactions import FoldedOutcomes
+    from embeddedpulsar._engine.store.topic_transactions import FoldedOutcomes
     from embeddedpulsar._engine.txn.transaction_log import TransactionLog
     from embeddedpulsar._engine.txn.transaction_state import Outcome, PreparedTransaction
     from embeddedpulsar._engine.txn.transaction_view import TransactionView
@@ -448,6 +448,6 @@ class TopicOutcomes:
     def _outcome_folded(self, txn_id: int) -> int:
         if self._folded is None:
             with late_imports():
-                from embeddedpulsar._engine.txn.folded_transactions import FoldedOutcomes
+                from embeddedpulsar._engine.store.topic_transactions import FoldedOutcomes
             self._folded = FoldedOutcomes(self._directory, self._transactions.lowest)
         return _ABORTED if self._folded.is_aborted(txn_id) else _FINAL[0]

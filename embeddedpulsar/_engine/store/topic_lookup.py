@@ -223,7 +223,7 @@ def _transactions_of(root: str) -> Iterator[TransactionView]:
 
 def _fate_of(view: TransactionView) -> Fate:
     with late_imports():
-        from embeddedpulsar._engine.txn.folded_transactions import FoldedTransactions
+        from embeddedpulsar._engine.store.topic_transactions import FoldedTransactions
         from embeddedpulsar._engine.txn.transaction_state import Outcome
     fates = {Outcome.COMMITTED: True, Outcome.ABORTED: False}
     frozen = view.frozen()

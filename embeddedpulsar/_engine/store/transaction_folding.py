@@ -27,8 +27,12 @@ from embeddedpulsar._engine.log.segment import read_segment_header
 from embeddedpulsar._engine.platform import descriptors, disk, failpoints, threads, timing
 from embeddedpulsar._engine.platform.file_lock import FileLock
 from embeddedpulsar._engine.store.background.housekeeping import PATIENCE_S, SLICE_S, ChoresFailed
-from embeddedpulsar._engine.store.topic_transactions import entries_of_transactions, may_have_pending
-from embeddedpulsar._engine.txn.folded_transactions import Fold, FoldedTransactions
+from embeddedpulsar._engine.store.topic_transactions import (
+    Fold,
+    FoldedTransactions,
+    entries_of_transactions,
+    may_have_pending,
+)
 from embeddedpulsar._engine.txn.transaction_files import SHIFT
 from embeddedpulsar._engine.txn.transaction_state import Outcome
 from embeddedpulsar.exceptions import (

@@ -17,10 +17,12 @@ from embeddedpulsar._engine.platform import failpoints
 from embeddedpulsar._engine.platform.file_lock import FileLock
 from embeddedpulsar._engine.store import topic_transactions, transaction_folding
 from embeddedpulsar._engine.store.background.housekeeping import ChoresFailed
+from embeddedpulsar._engine.store.care.store_check import check_store
+from embeddedpulsar._engine.store.care.store_repair import repair_store
 from embeddedpulsar._engine.store.store import Store
 from embeddedpulsar._engine.store.topic import Topic
+from embeddedpulsar._engine.store.topic_transactions import FoldedOutcomes, FoldedTransactions
 from embeddedpulsar._engine.store.transaction_folding import Folder
-from embeddedpulsar._engine.txn.folded_transactions import FoldedOutcomes, FoldedTransactions
 from embeddedpulsar._engine.txn.transaction import Transaction
 from embeddedpulsar._engine.txn.transaction_state import Outcome
 from embeddedpulsar.exceptions import CorruptionError, LockTimeout
@@ -326,6 +328,25 @@ def test_a_damaged_document_is_kept_and_holds_it_up(tmp_path: Path) -> None:
     site.fold()
     assert site.document("a").ids() == {first}
     site.store.release()
+
+
+def test_a_damaged_document_is_found_and_put_away(tmp_path: Path) -> None:
+    """A check names it, and what it means; a repair keeps it, and says what counts as committed then."""
+    site = Site(tmp_path)
+    site.aborted("a")
+    site.committed("a")
+    site.end_range()
+    site.fold()
+    path = folded_path(site.topic("a").directory)
+    site.store.release()
+    Path(path).write_bytes(Path(path).read_bytes()[:-1])
+    (problem,) = check_store(tmp_path).damage
+    assert problem.path == path and "not delivered" in problem.meaning
+    (step,) = [step for step in repair_store(tmp_path).steps if step.path == path]
+    assert "count as committed" in step.note
+    assert not os.path.exists(path) and list((tmp_path / "quarantine").rglob("transactions"))
+    assert read_all(tmp_path) == [b"x", b"x"]
+    assert_clean(tmp_path)
 
 
 def read_all(root: Path, *, read_only: bool = False) -> list[bytes]:

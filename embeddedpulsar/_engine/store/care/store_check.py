@@ -43,6 +43,7 @@ from embeddedpulsar._engine.format.document import (
     KIND_COLD_LEDGER,
     KIND_COMPACTED_START,
     KIND_COMPACTION,
+    KIND_FOLDED_TRANSACTIONS,
     KIND_OBJECT_OWNER,
     KIND_OFFLOAD,
     KIND_POLICIES,
@@ -90,6 +91,8 @@ POLICIES: Final = "policies"
 SCHEMAS: Final = "schemas"
 DOCUMENT: Final = "document"
 """The document with the schemas of a topic is damaged."""
+FOLDED: Final = "folded transactions"
+"""The document with the transactions of a topic that were aborted is damaged."""
 COMPACTED: Final = "compacted"
 """The compacted ledger of a topic, or the document that names it, is damaged or missing."""
 SETTINGS: Final = "settings"
@@ -144,6 +147,11 @@ MEANINGS: Final = {
     DOCUMENT: (
         "what it says of objects in a location or of a write by Spark is unknown; the file is kept",
         "restore the file from a backup",
+    ),
+    FOLDED: (
+        "which transactions were aborted in the topic is unknown, so messages of those that ended long ago "
+        "are not delivered",
+        REPAIR,
     ),
     COMPACTED: (
         "those who read compacted read in the log what it has of that, and step over the rest; "
@@ -560,6 +568,7 @@ def _look_at(directory: str, meter: ProgressMeter) -> CheckReport:
         problems += _check_document(filenames.policies_path(directory))
         problems += _check_document(filenames.schemas_path(directory), KIND_SCHEMAS, SCHEMAS)
         problems += _check_document(filenames.offload_path(directory), KIND_OFFLOAD, DOCUMENT)
+        problems += _check_document(filenames.folded_path(directory), KIND_FOLDED_TRANSACTIONS, FOLDED)
         for ledger in ledgers_of(descriptors.names_in(directory), filenames.COLD_SUFFIX):
             problems += _check_document(filenames.cold_path(directory, ledger), KIND_COLD_LEDGER, DOCUMENT)
         problems += check_compaction(directory, _is_locked, meter.ledger)

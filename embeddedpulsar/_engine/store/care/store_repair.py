@@ -70,6 +70,7 @@ from embeddedpulsar._engine.platform.filesystem import DirectoryLease, prepare_r
 from embeddedpulsar._engine.platform.timing import SYSTEM_CLOCK
 from embeddedpulsar._engine.store import store_root
 from embeddedpulsar._engine.store.care.store_check import (
+    FOLDED,
     ID_REUSE,
     LEFTOVER,
     META,
@@ -531,6 +532,9 @@ def _steps(root: str, problem: Problem) -> list[RepairStep]:
         return [step(RECOVER, directory)]
     if kind == damage.CONTROL:
         return [step(REPLACE_WORDS)]
+    if kind == FOLDED:
+        note = "messages of transactions that were aborted long ago count as committed in this topic"
+        return [step(PUT_AWAY)._replace(note=note)]
     # The journal of a subscription that is not durable is of no use without its consumer.
     if kind == damage.JOURNAL:
         is_volatile = os.path.basename(directory).startswith(NON_DURABLE_PREFIX)

@@ -226,7 +226,7 @@ def test_outcomes_that_the_store_has_forgotten(site: Site) -> None:
     from array import array
 
     from embeddedpulsar._engine.log.position import BEFORE_FIRST
-    from embeddedpulsar._engine.txn.folded_transactions import FoldedTransactions
+    from embeddedpulsar._engine.store.topic_transactions import FoldedTransactions
 
     prepare(site)
     transform(site, 2)
