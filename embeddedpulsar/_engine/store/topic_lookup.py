@@ -417,10 +417,12 @@ def find_transactions(root: str, directories: Sequence[str]) -> TransactionFindi
         stored: dict[str, _StoredEntries] = {}
         for directory in directories:
             stored[directory] = _stored_entries(directory)
-            for ledger_id, of_ids in stored[directory].items():
-                for txn_id, count in (of_ids or {}).items():
-                    # An id of 0 is that of a damaged entry, which the check of the topic reports.
-                    counts[fate(directory, ledger_id, txn_id) if txn_id else True] += count
+            # What cannot be read says nothing: the check of the topic reports its document, and entries whose
+            # id is 0.
+            with contextlib.suppress(StorageError):
+                for ledger_id, of_ids in stored[directory].items():
+                    for txn_id, count in (of_ids or {}).items():
+                        counts[fate(directory, ledger_id, txn_id) if txn_id else True] += count
         topics = in_root(root, TOPICS)
         torn = []
         for commit in view.commits():
