@@ -267,3 +267,61 @@ def test_backups_beside_functions_and_letters(tmp_path: Path):
     finally:
         for child in children:
             child.end()
+
+
+def feed(root: Path) -> None:
+    """Numbers for those who transform them, until killed."""
+    with Client(root) as client, client.create_producer("in") as producer:
+        for number in range(1_000_000):
+            producer.send(b"%d" % number)
+            time.sleep(0.001)
+
+
+def transform(root: Path) -> None:
+    """Pass numbers on to two topics, and acknowledge them, each few in a transaction, until killed."""
+    with Client(root) as client:
+        producers = [client.create_producer(topic) for topic in TOPICS]
+        consumer = client.subscribe("in", "sub", ConsumerType.Shared)
+        while True:
+            with client.transaction() as txn:
+                for _ in range(3):
+                    message = consumer.receive()
+                    for producer in producers:
+                        producer.send(message.data(), txn=txn)
+                    consumer.acknowledge(message, txn=txn)
+
+
+def test_backups_beside_transactions(tmp_path: Path):
+    """Two processes transform all the time, and are killed: each input of a copy was passed on to both topics
+    and acknowledged, or comes again."""
+    root, target = tmp_path / "store", tmp_path / "backup"
+    root.mkdir()
+    (root / "broker.conf").write_text("defaultRetentionTimeInMinutes=-1\ndefaultRetentionSizeInMB=-1\n")
+    with Client(root) as client:
+        client.subscribe("in", "sub", ConsumerType.Shared).close()
+    children = [
+        ForkedChild(lambda work=work: work(root))  # type: ignore[misc]
+        for work in (feed, transform, transform)
+    ]
+    passed: list[int] = []
+    try:
+        for number in range(3):
+            while len(passed) == len(passed := stored(root, "one")):  # until more is passed on
+                time.sleep(0.05)
+            with Admin(root) as admin:
+                admin.backup(target)
+            if number == 1:
+                children.pop().end()
+            place = tmp_path / f"restored-{number}"
+            Admin.restore(target, place)
+            assert_clean(place)
+            first, second = (stored(place, topic) for topic in TOPICS)
+            again = left(place, "in")
+            assert sorted(first) == sorted(second)
+            everything = stored(place, "in")
+            assert sorted([*first, *again]) == sorted(set(everything) - {-1})
+            assert len(first) >= len(passed)
+            shutil.rmtree(place)
+    finally:
+        for child in children:
+            child.end()
