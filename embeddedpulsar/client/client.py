@@ -450,6 +450,7 @@ class Client:
         crypto_failure_action: ConsumerCryptoFailureAction = ConsumerCryptoFailureAction.FAIL,
         *,
         interceptors: list[ReaderInterceptor] | None = None,
+        isolation: str = "read_committed",
     ) -> Reader[T]:
         """Make a reader. The topic is created if necessary.
 
@@ -467,6 +468,9 @@ class Client:
             crypto_key_reader, crypto_failure_action: as for `subscribe`; ``FAIL`` skips the messages.
             start_message_id_inclusive: start with that message; for ``latest``, with the last message stored.
             interceptors: see messages before the application does. Not in ``pulsar-client``.
+            isolation: ``read_committed`` reads what no open transaction holds back; ``read_uncommitted``, for
+                looking on, also messages of open transactions, which may be aborted later. Not in
+                ``pulsar-client``.
 
         Raises:
             ValueError: a wrong type or value.

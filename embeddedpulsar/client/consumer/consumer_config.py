@@ -148,6 +148,7 @@ class ReaderConfig(NamedTuple):
     crypto_failure_action: ConsumerCryptoFailureAction = ConsumerCryptoFailureAction.FAIL
     chain: InterceptorChain | None = None
     is_read_compacted: bool = False
+    reads_uncommitted: bool = False
 
     @property
     def words(self) -> Words:
@@ -291,6 +292,13 @@ def reader_config(options: dict[str, Any]) -> ReaderConfig:
     check_range(options["receiver_queue_size"], "receiver_queue_size", INT32_MIN, INT32_MAX)
     if options["is_read_compacted"]:
         _check_compacted(options["topic"])
+    reads_uncommitted = options["isolation"] == _UNCOMMITTED
+    if options["isolation"] not in ("read_committed", _UNCOMMITTED):
+        raise InvalidConfiguration(
+            f"isolation is read_committed or read_uncommitted, not {options['isolation']!r}"
+        )
+    if reads_uncommitted and options["is_read_compacted"]:
+        raise InvalidConfiguration("what is compacted is committed: leave out isolation or is_read_compacted")
     chain = _chain(options, is_reader=True)
     return ReaderConfig(
         topic=options["topic"],
@@ -304,6 +312,7 @@ def reader_config(options: dict[str, Any]) -> ReaderConfig:
         crypto_failure_action=options["crypto_failure_action"],
         chain=chain,
         is_read_compacted=options["is_read_compacted"],
+        reads_uncommitted=reads_uncommitted,
     )
 
 
@@ -405,7 +414,9 @@ _READER_TYPES: tuple[tuple[str, type[Any], bool], ...] = (
     ("reader_name", str, True),
     ("subscription_role_prefix", str, True),
     ("is_read_compacted", bool, False),
+    ("isolation", str, False),
 )
+_UNCOMMITTED = "read_uncommitted"
 _LATER_READER_TYPES: tuple[tuple[str, type[Any], bool], ...] = (
     ("start_message_id_inclusive", bool, False),
     ("crypto_failure_action", ConsumerCryptoFailureAction, False),

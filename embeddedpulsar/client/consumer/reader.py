@@ -6,7 +6,7 @@ The state of a reader of one topic behind its interface: its position, and what 
 from __future__ import annotations
 
 from embeddedpulsar._engine.log.log_positions import has_chunks
-from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
+from embeddedpulsar._engine.log.position import BEFORE_FIRST, Isolation, Position
 from embeddedpulsar._engine.platform import fork, timing
 from embeddedpulsar._engine.store.policies.policy_documents import check_subscription_type
 from embeddedpulsar.client.arguments import check_type, checked_seek_target
@@ -345,7 +345,10 @@ class ReaderCore:
             position, inclusive, first = self._source.find_by_publish_time(target), True, 0
         else:
             position, inclusive, first = resolve(ledger, target, self.config.start_inclusive)
-        self._cursor = self._source.cursor(position, inclusive=inclusive)
+        if self.config.reads_uncommitted:
+            self._cursor = ledger.cursor(position, inclusive=inclusive, isolation=Isolation.UNCOMMITTED)
+        else:
+            self._cursor = self._source.cursor(position, inclusive=inclusive)
         self._floor = None
         if isinstance(target, int) or 0 <= target._ledger < LARGEST_ID:
             # The reader waits for an id that does not exist yet.
@@ -409,6 +412,8 @@ class ReaderCore:
     def to_arrow(self, columns: Sequence[str] | None) -> pa.Table:
         if self.config.is_read_compacted:
             raise NotAllowedError("to_arrow() reads the log; make a reader without is_read_compacted")
+        if self.config.reads_uncommitted:
+            raise NotAllowedError("to_arrow() reads what is committed; make a reader without isolation")
         from embeddedpulsar import arrow  # pyarrow is large, and rarely needed
 
         queue, store = self._queue, self.client.store
