@@ -63,11 +63,10 @@ class _Words(NamedTuple):
 
 
 class TransactionCounts(NamedTuple):
-    """Transactions that ended: committed ones, aborted ones, and those that a power loss took a part of."""
+    """Transactions that ended."""
 
     committed: int
     aborted: int
-    torn: int
 
 
 class TransactionView:
@@ -266,10 +265,9 @@ class TransactionView:
         """What was counted since the words were made; zeros where they cannot be believed."""
         control = self._words.control
         if control is None:
-            return TransactionCounts(0, 0, 0)
+            return TransactionCounts(0, 0)
         words = control.words
-        counts = (TransactionWord.COMMITS, TransactionWord.ABORTS, TransactionWord.TEARS)
-        return TransactionCounts(*[int(words[word]) for word in counts])
+        return TransactionCounts(int(words[TransactionWord.COMMITS]), int(words[TransactionWord.ABORTS]))
 
     def left_ms(self, transaction: OpenTransaction) -> int | None:
         """Until the deadline of a transaction, in ms; None if it has none."""
