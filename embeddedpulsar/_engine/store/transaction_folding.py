@@ -57,6 +57,7 @@ _UNDONE: Final = "the outcomes of finished transactions are kept"
 
 _EVERY_S: Final = 60.0
 _NAMES: Final = 64
+_MOST_KNOWN: Final = 100_000
 _SUBSCRIPTIONS: Final = 64
 """Looked at between two looks at the clock."""
 _PAGE: Final = 4096
@@ -130,6 +131,9 @@ class Folder:
             decided = log.decided()
         self._decided = decided
         if _is_due(log):
+            if len(self._settled) > _MOST_KNOWN:  # of subscriptions and topics that may be gone
+                self._settled.clear()
+                self._scanned.clear()
             self._pass = self._pass_of(log, done)
         return self._pass is not None
 
