@@ -590,6 +590,7 @@ BACKLOG: Final = "backlog"
 RETAINED: Final = "retention"
 COMPACTED: Final = "compaction"
 PINNED: Final = "pinned"
+UNDECIDED: Final = "transaction"
 UNSUBSCRIBED: Final = "no subscription yet"
 OLDER: Final = "an older ledger is kept"
 DUE: Final = "to be trimmed"
@@ -606,7 +607,8 @@ class KeptLedger(NamedTuple):
         reason: why it is kept. ``open``: messages are appended to it. ``backlog``: subscriptions have not
             acknowledged all of it. ``compaction``: it is not compacted yet, in a topic that was compacted
             before or has a threshold. ``pinned``: Spark reads it, or has begun to publish
-            into it. ``retention``: the policy keeps it. ``no subscription yet``: the policy keeps everything
+            into it. ``transaction``: it, or one before it, has a message that waits for an open transaction.
+            ``retention``: the policy keeps it. ``no subscription yet``: the policy keeps everything
             until there is one. ``an older ledger is kept``: nothing holds it, but ledgers go
             in their order. ``to be trimmed``: nothing holds it, and it is removed in the background.
             ``ring``: of a non-persistent topic, which keeps its last ledgers, acknowledged or not.
@@ -668,7 +670,8 @@ def _ledgers_of(store: Store, topic: Topic) -> list[KeptLedger]:
     # The ledgers of a non-persistent topic are a ring in memory: no subscription, retention or pin keeps one.
     is_ring = topic.ledger.is_volatile
     subscriptions = [facts for facts, durable in topic.view.subscriptions() if durable and not is_ring]
-    marks = {facts.name: facts.acknowledged.mark_delete for facts in subscriptions}
+    past_aborted = topic.ledger.past_aborted
+    marks = {facts.name: past_aborted(facts.acknowledged.mark_delete) for facts in subscriptions}
     keeps_all = not marks and store.policy(topic.name, KEEP_UNTIL_SUBSCRIBED)
     retention = store.policy(topic.name, RETENTION)
     # The same decision as that of trimming, made without its effects: `marks(False)` and `removes=False`
@@ -695,13 +698,15 @@ def _ledgers_of(store: Store, topic: Topic) -> list[KeptLedger]:
             free = OLDER
         # A subscription holds a ledger whose last entry is behind its mark-delete position.
         holders = sorted(name for name, mark in marks.items() if figures.entries and last > mark)
-        # The cases in the order in which trimming asks: the open ledger stays; an entry of it is needed;
-        # there is no subscription yet, and the policy keeps everything until there is one; retention keeps
-        # it.
+        # The cases in the order in which trimming asks: the open ledger stays; an entry of it waits for a
+        # transaction, so nothing from there on can be acknowledged; an entry of it is needed; there is no
+        # subscription yet, and the policy keeps everything until there is one; retention keeps it.
         if need is None:  # the last one; or it was closed meanwhile
             add(figures, OPEN, *holders)
         elif is_ring:
             add(figures, RING)
+        elif need.is_undecided:
+            add(figures, UNDECIDED)
         elif need.is_unacked:
             other = COMPACTED if any(last > mark for mark in compacted) else PINNED
             add(figures, BACKLOG if holders else other, *holders)

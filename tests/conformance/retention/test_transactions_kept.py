@@ -121,6 +121,9 @@ def test_a_ledger_that_waits_for_a_transaction_stays(site: Site):
     topic.ledger.roll()
     topic.trim_now()
     assert topic.ledger.first_position().ledger_id == place.ledger_id
+    with Admin(str(site.root)) as admin:
+        reasons = [ledger.reason for ledger in admin.why_kept("topic").ledgers]
+    assert reasons == ["transaction", "transaction", "open"]
     topic.ledger.trim_before(topic.ledger.tail >> 32)
     assert topic.ledger.first_position().ledger_id == place.ledger_id
     transaction.commit()
