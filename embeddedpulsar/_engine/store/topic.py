@@ -462,6 +462,7 @@ class Topic:
         self.incarnation: Final = entry.incarnation
         self.ledger: Final = ledger
         self.closed = self._is_durable = self._is_in_use = False
+        self._relative = ""
         self._entry, self._session, self._clock, self._make_room = entry, session, clock, make_room
         self._lock = threads.RLock()  # guards _is_durable
         self.group_words: Final = session.group_words
@@ -540,7 +541,9 @@ class Topic:
     @property
     def relative_directory(self) -> str:
         """Its directory below that of all topics."""
-        return self._session.directories.relative(self._entry)
+        if not self._relative:  # each transaction asks
+            self._relative = self._session.directories.relative(self._entry)
+        return self._relative
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else "open"
