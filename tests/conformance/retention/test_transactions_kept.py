@@ -4,13 +4,14 @@ compaction, the end of a topic."""
 from __future__ import annotations
 
 import contextlib
+import random
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from embeddedpulsar import Admin, ConsumerType, MessageId
+from embeddedpulsar import Admin, CompressionType, ConsumerType, MessageId
 from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar.exceptions import InvalidMessage, TopicTerminated
 from embeddedpulsar.policies import BacklogQuota
@@ -257,3 +258,32 @@ def test_an_aborted_transaction_has_used_its_sequence_ids(site: Site):
     transaction.abort()
     assert topic.ledger.sequence_ids(None, topic.ledger.tail, floor) == {"transactional": 7}
     use.release()
+
+
+@pytest.mark.parametrize("kind", ALL_TYPES)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"chunking_enabled": True, "batching_enabled": False},
+        {"compression_type": CompressionType.ZLib},
+        {"compression_type": CompressionType.ZLib, "chunking_enabled": True, "batching_enabled": False},
+    ],
+    ids=["chunks", "packed", "packed chunks"],
+)
+def test_entries_of_every_form_wait(site: Site, admin: Admin, kind: ConsumerType, options: dict[str, Any]):
+    """Parts of chunked messages do not say in what is read of them which transaction they belong to."""
+    consumer = site.subscribe(kind)
+    plain = site.producer()
+    if options.get("chunking_enabled"):
+        admin.topics().set_max_message_size("topic", 20_000)
+    producer = site.client.create_producer("topic", **options)
+    value = random.Random(1).randbytes(77_000)
+    for end in ("abort", "commit"):
+        transaction = site.client.new_transaction()
+        producer.send(value, partition_key="k", txn=transaction)
+        plain.send(b"behind")
+        assert received(consumer) == []
+        getattr(transaction, end)()
+        assert received(consumer) == ([value] if end == "commit" else []) + [b"behind"]
+    consumer._core.acks.flush()
+    assert consumer._core.session.attachment.backlog() == 0
