@@ -12,7 +12,7 @@ from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
 from embeddedpulsar._engine.platform import failpoints, timing
 from embeddedpulsar._engine.store.topic_access import log_names
 from embeddedpulsar.absent_methods import SaysWhatThereIs
-from embeddedpulsar.admin.cursor_moves import check_number, skip_all
+from embeddedpulsar.admin.topic_calls import check_number, skip_all
 from embeddedpulsar.exceptions import NotAllowedError, SubscriptionNotFound, TopicNotFound
 from embeddedpulsar.message import Message, MessageOrigin, messages_left
 from embeddedpulsar.message_id import MessageId

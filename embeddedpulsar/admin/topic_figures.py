@@ -1,4 +1,4 @@
-"""From facts of a topic to the result types of `Topics`."""
+"""From facts of a topic to the result types of `Topics`, and how far its long-running processes have come."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from embeddedpulsar._engine.format.control import TopicWord
 from embeddedpulsar._engine.format.subscription_record import FLAG_OUT_OF_ORDER
+from embeddedpulsar._engine.store.background.topic_compaction import NOT_RUN, LongRunningProcessStatus
 from embeddedpulsar._engine.subscription.log_queries import left_of, messages_left
 from embeddedpulsar._engine.subscription.state.sticky_key_selector import STICKY
 from embeddedpulsar.admin.topic_stats import (
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from embeddedpulsar._engine.platform.peers import ProcessFacts
     from embeddedpulsar._engine.store.topic import Topic
     from embeddedpulsar._engine.subscription.subscription_view import ConsumerFacts, SubscriptionFacts
+
 
 # Rates are those of the last minute, the interval at which Pulsar's brokers compute theirs by default.
 _WINDOW_MS: Final = 60_000
@@ -436,3 +438,47 @@ def backlog_of(log: Log, facts: SubscriptionFacts) -> AnalyzeSubscriptionBacklog
     entries = log.survey().entries_after(acknowledged.mark_delete) - settled
     entries = max(0, entries - log.aborted_behind(acknowledged.mark_delete, None, acknowledged.runs)[0])
     return AnalyzeSubscriptionBacklogResult(entries, messages_left(log, acknowledged))
+
+
+def joint_progress(progress: Iterable[tuple[int, int]]) -> tuple[int, int]:
+    """How much is done, and of how much, in all partitions of a topic together."""
+    done, total = 0, 0
+    for part_done, part_total in progress:
+        done, total = done + part_done, total + part_total
+    return done, total
+
+
+def status_of_compaction(topic: Topic | None) -> LongRunningProcessStatus:
+    """How the compaction of a topic or partition stands; None for one that was never used."""
+    return LongRunningProcessStatus(NOT_RUN) if topic is None else topic.compaction.get().status()
+
+
+def progress_of_compaction(topic: Topic | None) -> tuple[int, int]:
+    """How many entries its compaction in this process has read, of about how many."""
+    progress = None if topic is None else topic.compaction.get().work.progress
+    return progress or (0, 0)
+
+
+def first_within(topic: Topic, room: int) -> int:
+    """The first ledger that stays if at most so many bytes are to stay."""
+    # From the newest ledger back: those within the limit stay, and the first that exceeds it is moved, with
+    # all older ones.
+    for ledger in reversed(topic.ledger.survey().ledgers()):
+        room -= ledger.size
+        if room < 0:
+            return ledger.ledger_id + 1
+    return 0
+
+
+def status_of_offload(topic: Topic | None) -> LongRunningProcessStatus:
+    """How the offloading of a topic or partition stands; None for one that was never used."""
+    if topic is None or not topic.offload.exists:
+        return LongRunningProcessStatus(NOT_RUN)
+    return topic.offload.get().status()
+
+
+def progress_of_offload(topic: Topic | None) -> tuple[int, int]:
+    """How many ledgers its offloading in this process has moved, of how many."""
+    if topic is None or not topic.offload.exists:
+        return 0, 0
+    return topic.offload.get().work.progress or (0, 0)

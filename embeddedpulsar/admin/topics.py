@@ -15,16 +15,20 @@ from embeddedpulsar._engine.store.catalog import root_layout
 from embeddedpulsar._engine.store.policies import admitting
 from embeddedpulsar._engine.store.topic_access import TopicAccess, log_names
 from embeddedpulsar.admin import topic_figures
-from embeddedpulsar.admin.cursor_moves import (
+from embeddedpulsar.admin.policies import Policies
+from embeddedpulsar.admin.topic_calls import (
     check_id,
     check_number,
     check_place,
+    checked_number,
     mark_delete_before,
+    messages_at,
+    messages_of_entry,
     reset,
     skip_all,
     skip_before,
 )
-from embeddedpulsar.admin.long_processes import (
+from embeddedpulsar.admin.topic_figures import (
     first_within,
     joint_progress,
     progress_of_compaction,
@@ -32,8 +36,6 @@ from embeddedpulsar.admin.long_processes import (
     status_of_compaction,
     status_of_offload,
 )
-from embeddedpulsar.admin.policies import Policies
-from embeddedpulsar.admin.shown_messages import checked_number, messages_at, messages_of_entry
 from embeddedpulsar.admin.topic_stats import (
     AnalyzeSubscriptionBacklogResult,
     PartitionedTopicMetadata,
