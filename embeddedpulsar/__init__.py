@@ -132,9 +132,7 @@ if TYPE_CHECKING:
     from embeddedpulsar.damage import Damage, DamageHook
     from embeddedpulsar.encryption import EncryptionContext, EncryptionKey
     from embeddedpulsar.enums import SchemaCompatibilityStrategy
-    from embeddedpulsar.functions.context import Context
-    from embeddedpulsar.functions.function import Function
-    from embeddedpulsar.functions.serde import IdentitySerDe, PickleSerDe, SerDe
+    from embeddedpulsar.functions.context import Context, Function, IdentitySerDe, PickleSerDe, SerDe
     from embeddedpulsar.policies import (
         BatchReceivePolicy,
         ConsumerBatchReceivePolicy,
@@ -155,7 +153,7 @@ _INTERCEPTORS = "embeddedpulsar.client.interceptors"
 _STATISTICS = "embeddedpulsar.client.statistics"
 _TRANSACTION = "embeddedpulsar.client.transaction"
 _POLICIES = "embeddedpulsar.policies"
-_SERDE = "embeddedpulsar.functions.serde"
+_SERDE = "embeddedpulsar.functions.context"
 _LAZY = {
     "Authentication": _NETWORK,
     "AuthenticationAthenz": _NETWORK,
@@ -180,7 +178,7 @@ _LAZY = {
     "EncryptionKeyInfo": "embeddedpulsar.crypto.keys",
     "Consumer": "embeddedpulsar.client.consumer.consumer",
     "Context": "embeddedpulsar.functions.context",
-    "Function": "embeddedpulsar.functions.function",
+    "Function": "embeddedpulsar.functions.context",
     "IdentitySerDe": _SERDE,
     "PickleSerDe": _SERDE,
     "SerDe": _SERDE,

@@ -11,11 +11,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from embeddedpulsar.enums import CompressionType
-from embeddedpulsar.functions.context import Context
+from embeddedpulsar.functions.context import Context, SerDe
 from embeddedpulsar.functions.function_config import FunctionConfig
 from embeddedpulsar.functions.function_status import InstanceReport
 from embeddedpulsar.functions.io import Draft
-from embeddedpulsar.functions.serde import SerDe
 from embeddedpulsar.functions.state import Changes, StateLog
 from embeddedpulsar.functions.user_code import SecretsProvider, serde_of
 from embeddedpulsar.message_id import MessageId

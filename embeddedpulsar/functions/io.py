@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from embeddedpulsar.client.client import Client
     from embeddedpulsar.client.consumer.consumer import Consumer
     from embeddedpulsar.client.producer.producer import Producer
-    from embeddedpulsar.functions.serde import SerDe
+    from embeddedpulsar.functions.context import SerDe
     from embeddedpulsar.message import Message
     from embeddedpulsar.message_id import MessageId
 
