@@ -1,0 +1,362 @@
+"""``embeddedpulsar namespaces``, ``tenants``, ``schemas``, ``brokers`` and ``resourcegroups``: what is
+administered beside topics."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import IO, Any
+
+import click
+
+from embeddedpulsar.cli.base import (
+    ArgumentFile,
+    OpenedStore,
+    as_json,
+    destroys,
+    is_confirmed,
+    pass_store,
+    print_json,
+    print_table,
+    topic_argument,
+)
+from embeddedpulsar.cli.policies import add_policies
+from embeddedpulsar.cli.policy_verbs import OF_BOTH, OF_NAMESPACES
+from embeddedpulsar.policy_values import ResourceGroup, json_form
+
+
+@click.group()
+def namespaces() -> None:
+    """List, create and delete namespaces, and set policies for their topics."""
+
+
+@namespaces.command("list")
+@click.argument("tenant", default="public")
+@as_json
+@pass_store
+def list_namespaces(store: OpenedStore, tenant: str, is_json: bool) -> None:
+    """List the namespaces of TENANT (public)."""
+    with store.admin() as admin:
+        names = admin.namespaces().get_namespaces(tenant)
+    if is_json:
+        print_json(names)
+    else:
+        print_table(("namespace",), [(name,) for name in names])
+
+
+@namespaces.command()
+@click.argument("namespace")
+@pass_store
+def create(store: OpenedStore, namespace: str) -> None:
+    """Create NAMESPACE, as tenant/namespace, and its tenant if necessary."""
+    with store.admin() as admin:
+        admin.namespaces().create_namespace(namespace)
+
+
+@namespaces.command()
+@click.argument("namespace")
+@click.option("-f", "--force", is_flag=True, help="With its topics.")
+@destroys
+@pass_store
+def delete(store: OpenedStore, namespace: str, force: bool, yes: bool, dry_run: bool) -> None:
+    """Delete NAMESPACE with its policies."""
+    # With --force the question says that messages go. Without it, a namespace that has topics is refused.
+    what = f"delete the namespace {namespace}" + (" with its topics and messages" if force else "")
+    with store.admin() as admin:
+        if is_confirmed(what, yes, dry_run):
+            admin.namespaces().delete_namespace(namespace, force)
+
+
+@namespaces.command("topics")
+@click.argument("namespace")
+@click.option(
+    "-m", "--mode", type=click.Choice(["PERSISTENT", "NON_PERSISTENT", "ALL"]), default="PERSISTENT"
+)
+@as_json
+@pass_store
+def list_topics(store: OpenedStore, namespace: str, mode: str, is_json: bool) -> None:
+    """List the topics and partitions of NAMESPACE."""
+    with store.admin() as admin:
+        names = admin.namespaces().get_topics(namespace, mode)
+    if is_json:
+        print_json(names)
+    else:
+        print_table(("topic",), [(name,) for name in names])
+
+
+add_policies(namespaces, "namespace", lambda admin: admin.namespaces(), (*OF_BOTH, *OF_NAMESPACES))
+
+
+@click.group()
+def tenants() -> None:
+    """List, create and delete tenants."""
+
+
+@tenants.command("list")
+@as_json
+@pass_store
+def list_tenants(store: OpenedStore, is_json: bool) -> None:
+    """List the tenants."""
+    with store.admin() as admin:
+        names = admin.tenants().get_tenants()
+    if is_json:
+        print_json(names)
+    else:
+        print_table(("tenant",), [(name,) for name in names])
+
+
+@tenants.command("create")
+@click.argument("tenant")
+@pass_store
+def create_tenant(store: OpenedStore, tenant: str) -> None:
+    """Create TENANT."""
+    with store.admin() as admin:
+        admin.tenants().create_tenant(tenant)
+
+
+@tenants.command("delete")
+@click.argument("tenant")
+@click.option("-f", "--force", is_flag=True, help="With its namespaces and topics.")
+@destroys
+@pass_store
+def delete_tenant(store: OpenedStore, tenant: str, force: bool, yes: bool, dry_run: bool) -> None:
+    """Delete TENANT."""
+    what = f"delete the tenant {tenant}" + (" with its namespaces, topics and messages" if force else "")
+    with store.admin() as admin:
+        if is_confirmed(what, yes, dry_run):
+            admin.tenants().delete_tenant(tenant, force)
+
+
+_file = click.option(
+    "-f",
+    "--filename",
+    "file",
+    type=ArgumentFile(encoding="utf-8"),
+    required=True,
+    help='JSON: {"type": "AVRO", "schema": "...", "properties": {}}; - for the input.',
+)
+
+
+@click.group()
+def schemas() -> None:
+    """Show, upload, compare and delete the schemas of topics."""
+
+
+@schemas.command("get")
+@topic_argument
+@click.option("-v", "--version", type=click.IntRange(min=0), help="This version, not the newest.")
+@click.option("-a", "--all-version", "is_all", is_flag=True, help="All versions.")
+@as_json
+@pass_store
+def get_schema(store: OpenedStore, topic: str, version: int | None, is_all: bool, is_json: bool) -> None:
+    """Show the newest schema of TOPIC."""
+    with store.admin() as admin:
+        if is_all:
+            schemas_found = admin.schemas().get_all_schemas(topic)
+        else:
+            schema = admin.schemas().get_schema_info(topic, version)
+            # A version that was deleted and one that never was are the same to a user.
+            if schema is None:
+                raise click.ClickException(f"{topic} has no such schema")
+            schemas_found = [schema]
+    if is_json:
+        # One schema is an object, several are a list, also if there is one only: a program asks for either.
+        print_json([schema.json() for schema in schemas_found] if is_all else schemas_found[0].json())
+    elif is_all:
+        rows = [(str(schema.version), schema.type.name, str(schema.timestamp)) for schema in schemas_found]
+        print_table(("version", "type", "timestamp"), rows)
+    else:
+        click.echo(f"version {schemas_found[0].version}, {schemas_found[0].type.name}")
+        click.echo(schemas_found[0].data)
+
+
+@schemas.command()
+@topic_argument
+@_file
+@pass_store
+def upload(store: OpenedStore, topic: str, file: IO[str]) -> None:
+    """Add a schema to TOPIC."""
+    with store.admin() as admin:
+        click.echo(f"version {admin.schemas().create_schema(topic, _payload(file))}")
+
+
+@schemas.command("delete")
+@topic_argument
+@click.option("-f", "--force", is_flag=True, help="Forget the definitions, too.")
+@destroys
+@pass_store
+def delete_schemas(store: OpenedStore, topic: str, force: bool, yes: bool, dry_run: bool) -> None:
+    """Delete all schemas of TOPIC."""
+    with store.admin() as admin:
+        # Counted first: the question says how much is lost.
+        count = len(admin.schemas().get_all_schemas(topic))
+        if is_confirmed(f"delete the {count} schemas of {topic}", yes, dry_run):
+            admin.schemas().delete_schema(topic, force)
+
+
+@schemas.command()
+@topic_argument
+@_file
+@as_json
+@click.pass_context
+def compatibility(context: click.Context, topic: str, file: IO[str], is_json: bool) -> None:
+    """Say whether a schema could be added to TOPIC. The exit status is 1 if it could not."""
+    store: OpenedStore = context.obj
+    with store.admin() as admin:
+        verdict = admin.schemas().test_compatibility(topic, _payload(file))
+    if is_json:
+        print_json(verdict.json())
+    else:
+        answer = "compatible" if verdict.is_compatibility else f"not compatible: {verdict.reason}"
+        click.echo(f"{answer} ({verdict.schema_compatibility_strategy})")
+    # A script that deploys a schema branches by the status, and a person reads the reason.
+    context.exit(0 if verdict.is_compatibility else 1)
+
+
+def _payload(file: IO[str]) -> Any:
+    try:
+        return json.load(file)
+    except ValueError as error:
+        raise click.ClickException(f"{file.name} is not JSON: {error}") from error
+
+
+@click.group()
+def brokers() -> None:
+    """Show and change the settings of the store."""
+
+
+def _show(found: dict[str, str], is_json: bool) -> None:
+    if is_json:
+        print_json(found)
+    else:
+        print_table(("setting", "value"), sorted(found.items()))
+
+
+@brokers.command("get-runtime-config")
+@as_json
+@pass_store
+def get_runtime_config(store: OpenedStore, is_json: bool) -> None:
+    """Show all settings as they hold now."""
+    with store.admin() as admin:
+        _show(admin.brokers().get_runtime_configuration(), is_json)
+
+
+@brokers.command("get-all-dynamic-config")
+@as_json
+@pass_store
+def get_all_dynamic_config(store: OpenedStore, is_json: bool) -> None:
+    """Show the settings that were changed while the store was in use."""
+    with store.admin() as admin:
+        _show(admin.brokers().get_all_dynamic_configurations(), is_json)
+
+
+@brokers.command("list-dynamic-config")
+@as_json
+@pass_store
+def list_dynamic_config(store: OpenedStore, is_json: bool) -> None:
+    """List the settings that can be changed while the store is in use."""
+    with store.admin() as admin:
+        names = admin.brokers().get_dynamic_configuration_names()
+    if is_json:
+        print_json(names)
+    else:
+        print_table(("setting",), [(name,) for name in names])
+
+
+@brokers.command("update-dynamic-config")
+@click.option("--config", required=True, help="The name of the setting.")
+@click.option("--value", required=True, help="Its value, as in broker.conf.")
+@pass_store
+def update_dynamic_config(store: OpenedStore, config: str, value: str) -> None:
+    """Change a setting in all processes."""
+    with store.admin() as admin:
+        admin.brokers().update_dynamic_configuration(config, value)
+
+
+@brokers.command("delete-dynamic-config")
+@click.option("--config", required=True, help="The name of the setting.")
+@pass_store
+def delete_dynamic_config(store: OpenedStore, config: str) -> None:
+    """Have broker.conf decide about a setting again."""
+    with store.admin() as admin:
+        admin.brokers().delete_dynamic_configuration(config)
+
+
+_LIMITS = (
+    ("-mp", "--msg-publish-rate", "publish_rate_in_msgs", "Messages a second that are published"),
+    ("-bp", "--byte-publish-rate", "publish_rate_in_bytes", "Bytes a second that are published"),
+    ("-md", "--msg-dispatch-rate", "dispatch_rate_in_msgs", "Messages a second that are delivered"),
+    ("-bd", "--byte-dispatch-rate", "dispatch_rate_in_bytes", "Bytes a second that are delivered"),
+)
+
+
+@click.group()
+def resourcegroups() -> None:
+    """Manage resource groups, whose topics keep rates together."""
+
+
+def _limits(text: str) -> Callable[[Any], Any]:
+    def add(command: Any) -> Any:
+        # Options are listed in the reverse order of their decorators.
+        for short, long, name, what in reversed(_LIMITS):
+            command = click.option(short, long, name, type=int, default=-1, help=f"{what}; {text}.")(command)
+        return click.argument("group")(command)
+
+    return add
+
+
+@resourcegroups.command("list")
+@as_json
+@pass_store
+def list_groups(store: OpenedStore, is_json: bool) -> None:
+    """List the groups."""
+    with store.admin() as admin:
+        names = admin.resource_groups().get_resource_groups()
+    if is_json:
+        print_json(names)
+    else:
+        print_table(("resource group",), [(name,) for name in names])
+
+
+@resourcegroups.command("get")
+@click.argument("group")
+@as_json
+@pass_store
+def get_group(store: OpenedStore, group: str, is_json: bool) -> None:
+    """Show the limits of GROUP, and what it used."""
+    with store.admin() as admin:
+        limits = admin.resource_groups().get_resource_group(group)
+        usage = admin.resource_groups().get_usage(group)
+    if is_json:
+        print_json(json_form(limits) | {"usage": usage.json()})
+    else:
+        # Limits first, then what was used of them; the names of the two differ.
+        rows = list((json_form(limits) | usage.json()).items())
+        print_table(("", ""), [(name, f"{number:,}") for name, number in rows])
+
+
+@resourcegroups.command("create")
+@_limits("-1 for no limit")
+@pass_store
+def create_group(store: OpenedStore, /, group: str, **limits: int) -> None:
+    """Create GROUP."""
+    with store.admin() as admin:
+        admin.resource_groups().create_resource_group(group, ResourceGroup(**limits))
+
+
+@resourcegroups.command()
+@_limits("-1 leaves it, 0 takes it away")
+@pass_store
+def update(store: OpenedStore, /, group: str, **limits: int) -> None:
+    """Change limits of GROUP."""
+    with store.admin() as admin:
+        admin.resource_groups().update_resource_group(group, ResourceGroup(**limits))
+
+
+@resourcegroups.command("delete")
+@click.argument("group")
+@pass_store
+def delete_group(store: OpenedStore, group: str) -> None:
+    """Delete GROUP, which no topic or namespace may be in."""
+    with store.admin() as admin:
+        admin.resource_groups().delete_resource_group(group)
