@@ -74,8 +74,7 @@ def deliverable(state: SubscriptionState, views: list[EntryView]) -> list[EntryV
         position = Position(view.ledger_id, view.entry_id)
         if pending.holds(position, state.acks):
             continue
-        if bits := pending.bits(position):
-            view.skip = bits | state.acks.indexes(position)
+        view.skip = pending.skip(position, state.acks.indexes(position)) or None
         free.append(view)
     return free
 

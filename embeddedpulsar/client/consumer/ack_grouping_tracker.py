@@ -15,6 +15,7 @@ from embeddedpulsar._engine.format.entry_decoder import RawPosition
 from embeddedpulsar._engine.platform import failpoints, threads, timing
 from embeddedpulsar._engine.platform.timing import Backoff
 from embeddedpulsar._engine.subscription.ack_ring import MOST_ENTRIES, NOWHERE
+from embeddedpulsar._engine.subscription.state.pending_acks import PartlyPending
 from embeddedpulsar.exceptions import (
     AlreadyClosed,
     CumulativeAcknowledgementNotAllowedError,
@@ -105,6 +106,7 @@ class AckGroupingTracker:
         "_index_acks",
         "_is_by_index",
         "_is_immediate",
+        "_left_out",
         "_log",
         "_partial",
         "_receipts",
@@ -164,6 +166,9 @@ class AckGroupingTracker:
         self._partial: dict[RawPosition, bytearray] = {}
         # By entry, which messages of batches transactions acknowledged.
         self._in_transactions: dict[RawPosition, bytearray] = {}
+        # By entry, which messages of batches this consumer was not given, and does not acknowledge with the
+        # others: a transaction has some of them, and may give them back.
+        self._left_out: dict[RawPosition, bytes] = {}
         self._is_by_index = False
         self._cumulative: tuple[int, int, int, int] | None = None
         self._through = _NOWHERE  # all up to this message is acknowledged, as (ledger, entry, index)
@@ -190,13 +195,23 @@ class AckGroupingTracker:
             return
         flags = bytearray(count)
         skip = view.skip
+        position = view.ledger_id, view.entry_id
         if skip is not None:
             flags[:] = [is_skipped(skip, index) for index in range(count)]
-        unwritten = self._partial.get((view.ledger_id, view.entry_id))
+        is_partly_pending = isinstance(skip, PartlyPending)
+        if is_partly_pending:
+            removed: int = getattr(view, "removed", 0)  # by compaction: acknowledged with the others
+            self._left_out[position] = bytes(flag and not removed >> i & 1 for i, flag in enumerate(flags))
+        elif self._left_out:
+            self._left_out.pop(position, None)
+        unwritten = self._partial.get(position)
         if unwritten is not None and len(unwritten) == count:
             flags[:] = map(or_, flags, unwritten)
         view.acked = flags
-        self.open[view.ledger_id, view.entry_id] = flags
+        if is_partly_pending:  # then `complete` is asked when the last message is acknowledged
+            self.open.pop(position, None)
+        else:
+            self.open[position] = flags
 
     def acknowledge(self, ledger: int, entry: int, index: int, size: int) -> None:
         """Acknowledge one message by its id. Ids without a message (earliest, latest) are ignored."""
@@ -205,7 +220,7 @@ class AckGroupingTracker:
         position = (ledger, entry)
         flags = self.open.get(position)
         if index < 0 or size == 1:
-            self.open.pop(position, None)
+            self.forget(position)
             self.complete(position)
         elif flags is not None:
             if index < len(flags):
@@ -315,7 +330,20 @@ class AckGroupingTracker:
         # messages, so no number of acknowledgements here would complete it.
         flags = self._partial.setdefault(position, bytearray(size))
         flags[index] = 1
-        self._after_part(position, index, size)
+        left_out = self._left_out.get(position) if self._left_out else None
+        if left_out is not None and len(left_out) == size and all(map(or_, flags, left_out)):
+            self._complete_rest(position, left_out)
+        else:
+            self._after_part(position, index, size)
+
+    def _complete_rest(self, position: RawPosition, left_out: bytes) -> None:
+        """Acknowledge all of a batch that this consumer was given, message by message."""
+        self._left_out.pop(position, None)
+        flags = self._partial.setdefault(position, bytearray(len(left_out)))
+        flags[:] = [before or not other for before, other in zip(flags, left_out, strict=True)]
+        if self.on_done is not None:
+            self.on_done(position)
+        self.after_ack(False)
 
     def acknowledge_for(self, owner: AckGroupingTracker, flags: bytearray | None, *parts: int) -> None:
         """Acknowledge a message that another consumer of the subscription received in this process.
@@ -372,6 +400,10 @@ class AckGroupingTracker:
 
     def complete(self, position: RawPosition, *, is_whole: bool = False) -> None:
         """Acknowledge a whole entry; ``is_whole`` if it was received, and is not a chunked message."""
+        left_out = self._left_out.get(position) if self._left_out else None
+        if left_out is not None:
+            self._complete_rest(position, left_out)
+            return
         is_known = False
         ring = (self._ring if is_whole else None) or self._ring_for(position)
         if ring is not None and len(self.done) < MOST_ENTRIES:
@@ -664,6 +696,7 @@ class AckGroupingTracker:
         given_back, batches = self._given_back, {}
         for position in positions:
             given_back[position] = None
+            self._left_out.pop(position, None)
             flags = self.open.pop(position, None)
             if flags is not None:
                 batches[position] = flags
@@ -688,9 +721,11 @@ class AckGroupingTracker:
     def forget(self, position: RawPosition) -> None:
         """Drop a delivered batch that will be fetched again, or was acknowledged in another way."""
         self.open.pop(position, None)
+        self._left_out.pop(position, None)
 
     def reset(self) -> None:
         self.open.clear()
+        self._left_out.clear()
         self._partial.clear()
         self._in_transactions.clear()
 

@@ -26,6 +26,7 @@ from embeddedpulsar._engine.subscription.dispatch.dispatchers import ACTIVE_DISP
 from embeddedpulsar._engine.subscription.log_queries import deliverable, skipped_entries, unacked
 from embeddedpulsar._engine.subscription.shared_state import SharedState
 from embeddedpulsar._engine.subscription.state.dispatch_state import Consumer
+from embeddedpulsar._engine.subscription.state.pending_acks import PartlyPending
 from embeddedpulsar._engine.subscription.state.replica import SubscriptionState
 from embeddedpulsar.damage import JOURNAL, Damage
 from embeddedpulsar.exceptions import ConsumerBusy, CorruptionError, ForeignFileError, PulsarException
@@ -350,7 +351,8 @@ class CompactedReader(UnackedReader):
                 removed: int = getattr(view, "removed", 0)
                 # Messages of a batch that compaction removed are left out like acknowledged ones.
                 if removed:
-                    view.skip = removed | (view.skip or 0)  # type: ignore[operator]  # `unacked` sets an int
+                    kind = PartlyPending if isinstance(view.skip, PartlyPending) else int
+                    view.skip = kind(removed | (view.skip or 0))  # type: ignore[operator]  # it is an int
             return remaining
 
         return self._shared.transact(body)

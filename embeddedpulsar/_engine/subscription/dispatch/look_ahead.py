@@ -368,7 +368,7 @@ def ranges_for(state: SubscriptionState, consumer_id: int, number: int, most: in
                 indexes = {one: acks.indexes(one) for one in partial if start <= one <= end}
                 if pending_acks.transactions:
                     for one in indexes:
-                        indexes[one] |= pending_acks.bits(Position(ledger_id, one))
+                        indexes[one] = pending_acks.skip(Position(ledger_id, one), indexes[one])
             found.append(FetchedRange(ledger_id, start, end, at + start - first, messages, counts, indexes))
             left -= messages
         if left <= 0:

@@ -101,6 +101,15 @@ class TransactionAcks:
         return [_pack_ack(self.individual()), through, _pack_ack(self.instead)]
 
 
+class PartlyPending(int):
+    """`EntryView.skip` of an entry of which some messages are pending.
+
+    Whoever acknowledges the others has not acknowledged the entry.
+    """
+
+    __slots__ = ()
+
+
 class PendingAcks:
     """The acknowledgements of all open transactions of a subscription.
 
@@ -396,6 +405,16 @@ class PendingAcks:
         if through is not None and through[:2] == position and through.is_partial:
             bits |= (2 << through.batch_index) - 1
         return bits
+
+    def skip(self, position: Position, acknowledged: int) -> int:
+        """The messages of an entry that are left out when it is delivered.
+
+        Args:
+            position: of an entry that is not pending as a whole.
+            acknowledged: its messages that are acknowledged, as a bit set.
+        """
+        bits = self.bits(position)
+        return PartlyPending(bits | acknowledged) if bits else acknowledged
 
     def bits_in(self, ledger_id: int) -> dict[int, tuple[int, int]]:
         """The messages of batches that are pending individually: (bit set, messages) by entry."""
