@@ -89,7 +89,8 @@ class StoreTransactions:
 
     Attributes:
         durability, interval_s: the default level of the store, for decisions too; set before the first use.
-        on_ended: called, with no lock held, after transactions were ended that a dead process had left open.
+        on_ended: called, with no lock held, when transactions may have ended that a dead process left open,
+            or whose timeout has passed, whichever process ended them.
         fold: lets the log forget outcomes, for some milliseconds: whether there is more to do. Called by
             housekeeping, under its lock, with the log, and with what notes what was done.
     """
@@ -348,8 +349,8 @@ class StoreTransactions:
         log = self._log
         if log is not None and not self._is_closed:
             with contextlib.suppress(AlreadyClosed, LockTimeout):  # housekeeping does it later
-                if timing.anew(_PATIENCE_S, log.tend):
-                    self.on_ended()
+                timing.anew(_PATIENCE_S, log.tend)
+            self.on_ended()  # another process may have ended them
             self._watch_owners()
 
     def _on_death(self, uuid: bytes) -> None:
@@ -363,12 +364,12 @@ class StoreTransactions:
             return
         with contextlib.suppress(AlreadyClosed, RuntimeError):
             try:
-                is_any = timing.try_now(log.end_those_of, uuid)
+                timing.try_now(log.end_those_of, uuid)
             except LockTimeout:
                 self._host.chores.call_later(_DEATH_RETRY_S, partial(self.end_those_of, uuid))
                 return
-            if is_any:  # subscriptions follow, on a thread that may wait for their locks
-                self._host.chores.call_later(0.0, self._call_on_ended)
+            # Subscriptions follow, on a thread that may wait for their locks, whoever ended the transactions.
+            self._host.chores.call_later(0.0, self._call_on_ended)
 
     def _call_on_ended(self) -> None:
         self.on_ended()
@@ -386,7 +387,7 @@ class StoreTransactions:
             ended = log.tend()
             if ended:
                 done.append(f"{ended} transactions were ended that their processes had left")
-                self.on_ended()
+            self.on_ended()  # those that other processes ended, too
             return self.fold(log, done)
         return False
 

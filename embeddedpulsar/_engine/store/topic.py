@@ -62,6 +62,7 @@ from embeddedpulsar.exceptions import (
     AlreadyClosed,
     CorruptionError,
     ForeignFileError,
+    LockTimeout,
     NotAllowedError,
     UnsupportedFormatVersion,
 )
@@ -744,7 +745,7 @@ class Topic:
         Waits a moment for their locks; what is left is done by the next that gets one."""
         timing.call_logged(partial(self.ledger.settle_transactions, _SETTLE_S))
         for subscription in self._subscriptions:
-            timing.call_logged(partial(timing.within, _SETTLE_S, subscription.settle_transactions))
+            timing.call_logged(partial(_settle, subscription))
 
     def _close_all_idle(self) -> None:
         self._subscriptions.close_idle()
@@ -826,6 +827,11 @@ class Topic:
         self._upkeep.abandon()
         self.compaction.abandon()
         self.offload.abandon()
+
+
+def _settle(subscription: Subscription) -> None:
+    with contextlib.suppress(LockTimeout):  # who has the lock follows the ends when it is taken next
+        timing.within(_SETTLE_S, subscription.settle_transactions)
 
 
 def _open_log(
