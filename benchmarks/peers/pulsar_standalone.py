@@ -49,20 +49,21 @@ class Broker:
     Args:
         place: directory for its data.
         is_tuned: leave out the flush of its journal, and the waits that gather messages for one flush.
+        settings: lines of standalone.conf besides.
     """
 
-    def __init__(self, place: Path, *, is_tuned: bool) -> None:
+    def __init__(self, place: Path, *, is_tuned: bool, settings: str = "") -> None:
         java = shutil.which("java")
         if java is None or not any(JARS.glob("pulsar-broker-*.jar")):
             raise Unavailable("the jars of Pulsar are not here (benchmarks/peers/pulsar.sh)")
         port, web = free_port(), free_port()
-        settings = place / "standalone.conf"
+        configuration = place / "standalone.conf"
         ports = f"brokerServicePort={port}\nwebServicePort={web}\n"
-        settings.write_text(AS_SHIPPED + ports + (TUNED if is_tuned else ""))
+        configuration.write_text(AS_SHIPPED + ports + (TUNED if is_tuned else "") + settings)
         command = [java, "-Xmx1g", "-XX:MaxDirectMemorySize=1g", "-Dio.netty.tryReflectionSetAccessible=true"]
         for package in OPENED:
             command += ["--add-opens", f"java.base/{package}=ALL-UNNAMED"]
-        command += ["-cp", f"{JARS}/*", "org.apache.pulsar.PulsarStandaloneStarter", "-c", str(settings)]
+        command += ["-cp", f"{JARS}/*", "org.apache.pulsar.PulsarStandaloneStarter", "-c", str(configuration)]
         command += ["--no-functions-worker", "-nss", "-a", "127.0.0.1", "--bookkeeper-port", str(free_port())]
         command += ["--metadata-dir", str(place / "metadata"), "--bookkeeper-dir", str(place / "bookkeeper")]
         self.url = f"pulsar://127.0.0.1:{port}"
