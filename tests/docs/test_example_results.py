@@ -48,6 +48,13 @@ RESULTS = {
         "keys without one: 25000",
     ],
     "13_functions.py": ["tea: 3000 killed: True"],
+    "14_consume_transform_produce.py": [
+        "workers that died: 3",
+        "invoices 300 each once: True",
+        "deliveries 300 each once: True",
+    ],
+    "15_two_phase_commit.py": ["rows: fish tea", "messages: fish tea"],
+    "16_transfers.py": ["399 transfers, in both banks: True", "sum of all accounts: 0"],
     "09_leader_election.py": ["3 leaders, one after the other"],
     "outbox.py": ["bills: 300 300 messages: 300 300"],
     "10_idempotent_publishing.py": ["crashed", "crashed", "done", "300 lines, each once"],
