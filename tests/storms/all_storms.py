@@ -23,6 +23,7 @@ SIZES: Final = (
     "types --kills 300",
     "producers --kills 100",
     "operations --kills 300",
+    "transactions --kills 500",
     "spark --kills 200",
     "volatile --kills 300",
     "functions --kills 200",

@@ -7,6 +7,7 @@
     python -m tests.storms operations --kills 300
     python -m tests.storms functions --kills 200
     python -m tests.storms outbox --kills 500
+    python -m tests.storms transactions --kills 500
     python -m tests.storms spark --kills 200
     python -m tests.storms hostile --minutes 30
     python -m tests.storms dispatch --seeds 10000
@@ -38,6 +39,7 @@ from tests.storms import (
     producer_storm,
     spark_storm,
     store_corruption,
+    transaction_storm,
     type_storm,
     volatile_storm,
 )
@@ -55,6 +57,7 @@ _KILLING: Final = (
     "volatile",
     "functions",
     "outbox",
+    "transactions",
     "spark",
     "hostile",
 )
@@ -94,6 +97,11 @@ def _parser() -> argparse.ArgumentParser:
             "operations",
             "operators, producers and consumers killed at any moment",
             operations_storm.add_options,
+        ),
+        (
+            "transactions",
+            "transactions of several topics killed at any moment",
+            transaction_storm.add_options,
         ),
         ("functions", "workers of a function killed at any moment", function_storm.add_options),
         (
@@ -157,6 +165,8 @@ def _kills(options: argparse.Namespace) -> int:
         reports = [volatile_storm.run(options, progress)]
     elif options.storm == "operations":
         reports = [operations_storm.run(options, progress)]
+    elif options.storm == "transactions":
+        reports = [transaction_storm.run(options, progress)]
     elif options.storm == "functions":
         reports = [function_storm.run(options, progress)]
     elif options.storm == "outbox":
