@@ -43,6 +43,7 @@ WORKLOADS = (
     "send_many",
     "send_arrow",
     "publish_chunked_1GiB",
+    "transactions",
     "e2e_exclusive",
     "non_persistent",
     "e2e_shared",

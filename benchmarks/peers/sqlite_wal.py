@@ -80,6 +80,58 @@ class BatchInsert(Insert):
         return seconds
 
 
+class GroupInsert(Insert):
+    """So many rows to a transaction, inserted one by one as they come."""
+
+    def __init__(self, size: int, group: int) -> None:
+        super().__init__(size)
+        self._group = group
+        self.name = f"{self.name}, {group} rows per transaction"
+
+    def run(self, operations: int) -> float:
+        execute, row = self.connection.execute, (self.payload,)
+        begun = time.perf_counter()
+        for first in range(0, operations, self._group):
+            execute("BEGIN")
+            for _ in range(min(self._group, operations - first)):
+                execute(INSERT, row)
+            execute("COMMIT")
+        seconds = time.perf_counter() - begun
+        execute("DELETE FROM message")
+        return seconds
+
+
+class FlushedGroupInsert(GroupInsert):
+    """The same, and one flush."""
+
+    key = "sqlite-full"
+    name = "sqlite3 WAL, synchronous=FULL"
+    survives = POWER
+    synchronous = "FULL"
+
+
+class Moves(Insert):
+    """A row is read and deleted and another one inserted, in one transaction."""
+
+    name = "sqlite3 WAL, one row deleted and one inserted per transaction"
+
+    def run(self, operations: int) -> float:
+        execute, row = self.connection.execute, (self.payload,)
+        execute("BEGIN")
+        self.connection.executemany(INSERT, itertools.repeat(row, operations))
+        execute("COMMIT")
+        begun = time.perf_counter()
+        for _ in range(operations):
+            execute("BEGIN IMMEDIATE")
+            (number,) = execute("SELECT id FROM message ORDER BY id LIMIT 1").fetchone()
+            execute("DELETE FROM message WHERE id = ?", (number,))
+            execute(INSERT, row)
+            execute("COMMIT")
+        seconds = time.perf_counter() - begun
+        execute("DELETE FROM message")
+        return seconds
+
+
 class OpenLarge(Contestant):
     """Open a file of many rows and read the last one."""
 
