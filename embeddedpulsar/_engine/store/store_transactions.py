@@ -368,7 +368,7 @@ class StoreTransactions:
             except LockTimeout:
                 self._host.chores.call_later(_DEATH_RETRY_S, partial(self.end_those_of, uuid))
                 return
-            # Subscriptions follow, on a thread that may wait for their locks, whoever ended the transactions.
+            # Subscriptions follow, on a thread that may wait for their locks, whichever process ended them.
             self._host.chores.call_later(0.0, self._call_on_ended)
 
     def _call_on_ended(self) -> None:

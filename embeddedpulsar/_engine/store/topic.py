@@ -830,7 +830,7 @@ class Topic:
 
 
 def _settle(subscription: Subscription) -> None:
-    with contextlib.suppress(LockTimeout):  # who has the lock follows the ends when it is taken next
+    with contextlib.suppress(LockTimeout):  # the next process in the lock follows the ends
         timing.within(_SETTLE_S, subscription.settle_transactions)
 
 

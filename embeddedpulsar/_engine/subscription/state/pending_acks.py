@@ -104,7 +104,7 @@ class TransactionAcks:
 class PartlyPending(int):
     """`EntryView.skip` of an entry of which some messages are pending.
 
-    Whoever acknowledges the others has not acknowledged the entry.
+    A consumer that acknowledges the others has not acknowledged the entry.
     """
 
     __slots__ = ()
