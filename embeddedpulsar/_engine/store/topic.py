@@ -743,9 +743,9 @@ class Topic:
     def settle_transactions(self) -> None:
         """Have the log, and the subscriptions that are open here, follow transactions that ended elsewhere.
         Waits a moment for their locks; what is left is done by the next that gets one."""
-        timing.call_logged(partial(self.ledger.settle_transactions, _SETTLE_S))
+        timing.call_logged(partial(_settle, self.ledger.settle_transactions, _SETTLE_S))
         for subscription in self._subscriptions:
-            timing.call_logged(partial(_settle, subscription))
+            timing.call_logged(partial(_settle, timing.within, _SETTLE_S, subscription.settle_transactions))
 
     def _close_all_idle(self) -> None:
         self._subscriptions.close_idle()
@@ -829,9 +829,10 @@ class Topic:
         self.offload.abandon()
 
 
-def _settle(subscription: Subscription) -> None:
-    with contextlib.suppress(LockTimeout):  # the next process in the lock follows the ends
-        timing.within(_SETTLE_S, subscription.settle_transactions)
+def _settle(call: Callable[..., object], *arguments: object) -> None:
+    # The next process in the lock follows the ends; nothing does in what is closed meanwhile.
+    with contextlib.suppress(LockTimeout, AlreadyClosed):
+        call(*arguments)
 
 
 def _open_log(

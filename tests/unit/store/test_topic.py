@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from embeddedpulsar._engine.format.control import TopicWord
 from embeddedpulsar._engine.format.entry import ProducerPrefix, encode_single
 from embeddedpulsar._engine.log.position import BEFORE_FIRST
 from embeddedpulsar._engine.store.store import REGISTRY, Store
@@ -100,3 +101,19 @@ def test_a_deleted_topics_directory_made_anew_is_another_life(topic: Topic, stor
     """The incarnation tells the two apart."""
     assert topic.incarnation > 0
     assert store.use_topic("else").topic.incarnation != topic.incarnation
+
+
+def test_a_closed_topic_settles_nothing(topic: Topic, caplog: pytest.LogCaptureFixture):
+    """A timer that comes while a topic is closed is no failure, and none is logged."""
+    topic.subscription("audit")
+    topic.ledger.view.max_read = Ended()
+    topic.ledger.words[TopicWord.FIRST_OPEN_TXN] = 1
+    topic.settle_transactions()
+    assert not caplog.records
+
+
+class Ended:
+    """Stands for the open transactions of a log that is closed at this moment."""
+
+    def is_any_open(self) -> bool:
+        raise AlreadyClosed("the topic is closed")
