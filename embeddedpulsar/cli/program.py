@@ -9,9 +9,17 @@ import click
 
 from embeddedpulsar import __version__
 from embeddedpulsar.cli import check as store_check
-from embeddedpulsar.cli.admin_commands import brokers, namespaces, resourcegroups, schemas, tenants
+from embeddedpulsar.cli.admin_commands import (
+    backup,
+    brokers,
+    namespaces,
+    repair,
+    resourcegroups,
+    restore,
+    schemas,
+    tenants,
+)
 from embeddedpulsar.cli.base import OpenedStore, as_json
-from embeddedpulsar.cli.care_commands import backup, repair, restore
 from embeddedpulsar.cli.function_commands import functions
 from embeddedpulsar.cli.look_commands import top, who
 from embeddedpulsar.cli.message_commands import consume, dlq, outbox, produce, tail
