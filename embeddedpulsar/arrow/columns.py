@@ -21,7 +21,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from embeddedpulsar.arrow import schema as names
-from embeddedpulsar.arrow.cold_table import ColdTable
 from embeddedpulsar.arrow.engine import (
     CODEC_ENCRYPTED,
     COLUMN_FLAGS,
@@ -44,6 +43,7 @@ from embeddedpulsar.arrow.engine import (
     locate,
     unpack_text_map,
 )
+from embeddedpulsar.arrow.entry_pruning import ColdTable
 from embeddedpulsar.arrow.mapped_segment import DamageHandler, FrameGroup, MappedSegment, Source, frame_groups
 from embeddedpulsar.arrow.schema import arrow_schema
 from embeddedpulsar.exceptions import CorruptionError

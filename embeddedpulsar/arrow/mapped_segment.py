@@ -19,7 +19,6 @@ from zlib import crc32
 
 import pyarrow as pa
 
-from embeddedpulsar.arrow.cold_table import ColdTable, cold_table
 from embeddedpulsar.arrow.engine import (
     FIELD_KEYS,
     FLAG_CHUNK,
@@ -47,6 +46,7 @@ from embeddedpulsar.arrow.engine import (
     resumed,
     sealed_view,
 )
+from embeddedpulsar.arrow.entry_pruning import ColdTable, cold_table
 from embeddedpulsar.crypto.entry_cipher import EntryOpener
 from embeddedpulsar.crypto.keys import CryptoKeyReader
 from embeddedpulsar.damage import Damage
