@@ -47,7 +47,7 @@ from embeddedpulsar.functions.state import (
 )
 from embeddedpulsar.functions.user_code import described, find_code, process_of
 from embeddedpulsar.message_id import MessageId
-from embeddedpulsar.schema.auto_schema import AutoProduceBytesSchema
+from embeddedpulsar.schema.key_value import AutoProduceBytesSchema
 from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from embeddedpulsar.functions.state import Output, Pending
 from embeddedpulsar.functions.user_code import find_code, serde_of
 from embeddedpulsar.policies import ConsumerDeadLetterPolicy
 from embeddedpulsar.records import NamedTuple
-from embeddedpulsar.schema.auto_schema import AutoConsumeSchema
+from embeddedpulsar.schema.key_value import AutoConsumeSchema
 from embeddedpulsar.schema.schema import BYTES, EncodedSchema, Schema
 from embeddedpulsar.topic_name import TopicName
 

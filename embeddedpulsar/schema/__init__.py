@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from embeddedpulsar.enums import KeyValueEncodingType
-    from embeddedpulsar.schema.auto_schema import AutoConsumeSchema, AutoProduceBytesSchema, GenericRecord
     from embeddedpulsar.schema.definition import (
         Array,
         Boolean,
@@ -28,7 +27,13 @@ if TYPE_CHECKING:
         String,
     )
     from embeddedpulsar.schema.json_schema import JsonSchema
-    from embeddedpulsar.schema.key_value import KeyValue, KeyValueSchema
+    from embeddedpulsar.schema.key_value import (
+        AutoConsumeSchema,
+        AutoProduceBytesSchema,
+        GenericRecord,
+        KeyValue,
+        KeyValueSchema,
+    )
     from embeddedpulsar.schema.primitives import (
         BooleanSchema,
         DateSchema,
@@ -50,10 +55,10 @@ if TYPE_CHECKING:
 
 # Loaded on first access, so that importing the package is fast.
 _LAZY = {
-    "AutoConsumeSchema": "auto_schema",
-    "AutoProduceBytesSchema": "auto_schema",
+    "AutoConsumeSchema": "key_value",
+    "AutoProduceBytesSchema": "key_value",
     "AvroSchema": "schema_avro",
-    "GenericRecord": "auto_schema",
+    "GenericRecord": "key_value",
     "JsonSchema": "json_schema",
     "KeyValue": "key_value",
     "KeyValueEncodingType": "key_value",
