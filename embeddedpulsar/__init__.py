@@ -106,6 +106,7 @@ if TYPE_CHECKING:
         AuthenticationTLS,
         AuthenticationToken,
         AutoClusterFailover,
+        MessageBatch,
         ServiceInfo,
         ServiceInfoProvider,
     )
@@ -118,7 +119,6 @@ if TYPE_CHECKING:
         ProducerInterceptor,
         ReaderInterceptor,
     )
-    from embeddedpulsar.client.message_batch import MessageBatch
     from embeddedpulsar.client.producer.producer import Producer
     from embeddedpulsar.client.statistics import ConsumerStats, ProducerStats
     from embeddedpulsar.client.transaction import (
@@ -185,7 +185,7 @@ _LAZY = {
     "ProducerInterceptor": _INTERCEPTORS,
     "ReaderInterceptor": _INTERCEPTORS,
     "MultiplierRedeliveryBackoff": "embeddedpulsar.client.consumer.due_entries",
-    "MessageBatch": "embeddedpulsar.client.message_batch",
+    "MessageBatch": "embeddedpulsar.client.cluster_options",
     "Producer": "embeddedpulsar.client.producer.producer",
     "BatchReceivePolicy": _POLICIES,
     "ConsumerBatchReceivePolicy": _POLICIES,
