@@ -24,7 +24,7 @@ from embeddedpulsar._engine.subscription.log_queries import (
     acknowledged_in,
     pending_transactions,
 )
-from embeddedpulsar._engine.subscription.open_range import OpenRange
+from embeddedpulsar._engine.subscription.shared_state import OpenRange
 from embeddedpulsar._engine.subscription.state.dispatch_state import Consumer, ConsumerRegistry
 from embeddedpulsar._engine.subscription.state.entry_states import DELAYED
 from embeddedpulsar._engine.subscription.state.replica import (

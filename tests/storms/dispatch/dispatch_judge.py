@@ -9,7 +9,7 @@ from embeddedpulsar._engine.format.control import KIND_SUBSCRIPTION, Subscriptio
 from embeddedpulsar._engine.log.journal import Journal
 from embeddedpulsar._engine.log.journal_file import JournalPlace
 from embeddedpulsar._engine.log.position import Position
-from embeddedpulsar._engine.subscription.open_range import OpenRange
+from embeddedpulsar._engine.subscription.shared_state import OpenRange
 from embeddedpulsar._engine.subscription.state.entry_states import WAITING
 from embeddedpulsar._engine.subscription.state.replica import (
     SubscriptionReplica,
