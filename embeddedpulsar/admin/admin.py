@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from embeddedpulsar._engine.platform import timing
 from embeddedpulsar._engine.platform.descriptors import late_imports
-from embeddedpulsar._engine.store.damage_channel import tell
+from embeddedpulsar._engine.platform.package_log import tell
 from embeddedpulsar._engine.store.policies.policy import OWNER
 from embeddedpulsar._engine.store.policies.policy_documents import DYNAMIC_SETTINGS
 from embeddedpulsar._engine.store.policies.resource_groups import GROUPS, GroupChange, HeldGroup, no_group

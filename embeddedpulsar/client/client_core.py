@@ -12,8 +12,8 @@ from itertools import repeat
 from embeddedpulsar._engine.platform import fork, threads, timing
 from embeddedpulsar._engine.platform.descriptors import late_imports
 from embeddedpulsar._engine.platform.file_lock import in_order, results
+from embeddedpulsar._engine.platform.package_log import tell
 from embeddedpulsar._engine.platform.timing import SYSTEM_CLOCK, BackgroundWork
-from embeddedpulsar._engine.store.damage_channel import tell
 from embeddedpulsar._engine.store.store import Store
 from embeddedpulsar.client.client_context import AcknowledgementsUnwritten, together
 from embeddedpulsar.client.client_threads import (

@@ -1,13 +1,18 @@
-"""The log of the layers below the client, which have no client and no logger of one."""
+"""The log of the layers below the client, which have no client and no logger of one; and the way of damage to
+the application, or to that log.
+"""
 
 from __future__ import annotations
 
 import sys
+from collections import deque
 
+from embeddedpulsar.damage import Damage, DamageHook
 from embeddedpulsar.records import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from typing import Final
+
 
 NAME: Final = "embeddedpulsar"
 
@@ -48,3 +53,70 @@ def damage(found: object) -> None:
     import logging  # 5 ms, and only where something is broken
 
     logging.getLogger(NAME).warning("%s", found)
+
+
+_REMEMBERED: Final = 4096
+
+
+class DamageChannel:
+    """Hands damage to the listeners of a store, or to the log if there are none.
+
+    Role: one per store and process. Every layer that finds or repairs damage reports it here.
+    Invariants: each place is handed on once. A listener may be called under any lock: it only passes the
+    damage to a thread of its own, which calls the application with `tell`.
+    Callers: any thread.
+    """
+
+    def __init__(self) -> None:
+        self._listeners: list[DamageHook] = []
+        self._seen: dict[tuple[object, ...], None] = {}
+        self._pending: deque[Damage] = deque()
+
+    def add(self, listener: DamageHook) -> None:
+        """Hand on to this listener what is found from now on."""
+        self._listeners.append(listener)
+
+    def remove(self, listener: DamageHook) -> None:
+        """Undo one `add`. Does nothing if there is none to undo."""
+        if listener in self._listeners:
+            self._listeners.remove(listener)
+
+    def report(self, found: Damage) -> None:
+        """Hand damage on. Without a lock that other processes wait for."""
+        self.note(found)
+        self.hand_on()
+
+    def note(self, found: Damage) -> None:
+        """As `report`, under any lock; without listeners the log has it after the next `hand_on`."""
+        if self._is_news(found):
+            self._pending.append(found)
+            if self._listeners:
+                self.hand_on()
+
+    def hand_on(self) -> None:
+        """Hand on what is pending. Without a lock that other processes wait for."""
+        while self._pending:
+            found = self._pending.popleft()
+            for listener in tuple(self._listeners) or (damage,):
+                listener(found)
+
+    def _is_news(self, found: Damage) -> bool:
+        # Readers of one stretch of a log may give different reasons.
+        reason = "" if found.ledger_id else found.reason
+        key = (found.path, found.kind, found.offset, found.first_entry, reason)
+        if key in self._seen:
+            return False
+        if len(self._seen) >= _REMEMBERED:
+            self._seen.clear()
+        self._seen[key] = None
+        return True
+
+
+def tell(on_damage: DamageHook, found: Damage) -> None:
+    """Call the function of the application; what it raises is logged."""
+    try:
+        on_damage(found)
+    except Exception:  # the caller is a thread of the package
+        import logging
+
+        logging.getLogger(NAME).exception("on_damage failed for: %s", found)

@@ -24,10 +24,10 @@ from embeddedpulsar._engine.platform import descriptors, fork, nofollow, threads
 from embeddedpulsar._engine.platform.access import Refusal
 from embeddedpulsar._engine.platform.filesystem import DirectoryLease
 from embeddedpulsar._engine.platform.mailbox import Mailbox
+from embeddedpulsar._engine.platform.package_log import DamageChannel
 from embeddedpulsar._engine.platform.peers import Peers
 from embeddedpulsar._engine.platform.timing import Clock
 from embeddedpulsar._engine.store import store_root
-from embeddedpulsar._engine.store.damage_channel import DamageChannel
 from embeddedpulsar._engine.store.inactive_topics import InactiveTopics
 from embeddedpulsar._engine.store.open_topics import OpenTopics, TopicUse
 from embeddedpulsar._engine.store.policies.admitting import DEDUPLICATION

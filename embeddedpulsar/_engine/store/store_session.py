@@ -38,6 +38,7 @@ from embeddedpulsar._engine.platform.file_lock import FileLock, RefusedLock
 from embeddedpulsar._engine.platform.filesystem import DirectoryLease
 from embeddedpulsar._engine.platform.mailbox import Mailbox
 from embeddedpulsar._engine.platform.mapped_file import MappedFile, MemoryFile
+from embeddedpulsar._engine.platform.package_log import DamageChannel
 from embeddedpulsar._engine.platform.peers import Peers, onlooker_mailbox
 from embeddedpulsar._engine.platform.timing import LONGEST_S, Clock, SchedulerLike, boot_id
 from embeddedpulsar._engine.store import store_root
@@ -45,7 +46,6 @@ from embeddedpulsar._engine.store.background.housekeeping import Housekeeping, L
 from embeddedpulsar._engine.store.catalog import root_layout
 from embeddedpulsar._engine.store.catalog.catalog import Catalog
 from embeddedpulsar._engine.store.catalog.topic_directories import TopicDirectories
-from embeddedpulsar._engine.store.damage_channel import DamageChannel
 from embeddedpulsar._engine.store.policies.admitting import AUTO_TOPIC_CREATION
 from embeddedpulsar._engine.store.policies.policy_documents import PolicyDocuments, check_topics
 from embeddedpulsar._engine.store.policies.resource_groups import GroupWords

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
     from embeddedpulsar._engine.platform.access import Refusal
     from embeddedpulsar._engine.platform.mailbox import Mailbox
+    from embeddedpulsar._engine.platform.package_log import DamageChannel
     from embeddedpulsar._engine.platform.peers import Peers
     from embeddedpulsar._engine.platform.timing import Clock, SchedulerLike, Timer
-    from embeddedpulsar._engine.store.damage_channel import DamageChannel
     from embeddedpulsar._engine.store.store_root import StoreMeta
     from embeddedpulsar._engine.store.topic_transactions import FoldedOutcomes
     from embeddedpulsar._engine.txn.transaction_log import TransactionLog

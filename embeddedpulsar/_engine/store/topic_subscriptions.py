@@ -47,9 +47,9 @@ if TYPE_CHECKING:
     from embeddedpulsar._engine.log.log import Log
     from embeddedpulsar._engine.platform.access import Refusal
     from embeddedpulsar._engine.platform.mailbox import Mailbox
+    from embeddedpulsar._engine.platform.package_log import DamageChannel
     from embeddedpulsar._engine.platform.peers import Peers
     from embeddedpulsar._engine.platform.timing import Clock, SchedulerLike
-    from embeddedpulsar._engine.store.damage_channel import DamageChannel
     from embeddedpulsar._engine.store.policies.policy_documents import HeldPolicies
     from embeddedpulsar._engine.store.store_transactions import StoreTransactions
     from embeddedpulsar._engine.subscription.subscription import Subscription

@@ -13,8 +13,8 @@ from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.log.topic_control import TERMINATED
 from embeddedpulsar._engine.platform import descriptors, threads, timing
 from embeddedpulsar._engine.platform.descriptors import late_imports
+from embeddedpulsar._engine.platform.package_log import DamageChannel
 from embeddedpulsar._engine.platform.peers import Peers
-from embeddedpulsar._engine.store.damage_channel import DamageChannel
 from embeddedpulsar.damage import Damage
 from embeddedpulsar.exceptions import SubscriptionNotFound
 from embeddedpulsar.records import TYPE_CHECKING, NamedTuple, Protocol

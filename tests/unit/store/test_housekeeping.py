@@ -10,6 +10,7 @@ import pytest
 
 from embeddedpulsar._engine.platform import fork
 from embeddedpulsar._engine.platform.file_lock import FileLock
+from embeddedpulsar._engine.platform.package_log import DamageChannel
 from embeddedpulsar._engine.store.background.housekeeping import (
     GATHER_S,
     NOT_TRIMMED,
@@ -17,7 +18,6 @@ from embeddedpulsar._engine.store.background.housekeeping import (
     ChoresFailed,
     Housekeeping,
 )
-from embeddedpulsar._engine.store.damage_channel import DamageChannel
 from embeddedpulsar.exceptions import CorruptionError, LockTimeout, StorageError
 from embeddedpulsar.testing.manual_clock import ManualClock, ManualScheduler
 

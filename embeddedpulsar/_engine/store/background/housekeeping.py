@@ -18,8 +18,8 @@ from embeddedpulsar._engine.log.segment import SMALL_LOG
 from embeddedpulsar._engine.log.topic_control import is_deleted
 from embeddedpulsar._engine.platform import failpoints, fork, package_log, threads
 from embeddedpulsar._engine.platform.file_lock import FileLock
+from embeddedpulsar._engine.platform.package_log import DamageChannel
 from embeddedpulsar._engine.platform.timing import Clock, is_idle
-from embeddedpulsar._engine.store.damage_channel import DamageChannel
 from embeddedpulsar.damage import TOPIC_FILES, Damage
 from embeddedpulsar.exceptions import CorruptionError, LockTimeout, PulsarException, TopicTerminated
 from embeddedpulsar.policies import Retention

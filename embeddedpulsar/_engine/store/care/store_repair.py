@@ -67,6 +67,7 @@ from embeddedpulsar._engine.log.topic_control import TERMINATED
 from embeddedpulsar._engine.platform import descriptors, disk, failpoints, filesystem, nofollow
 from embeddedpulsar._engine.platform import timing as clocks
 from embeddedpulsar._engine.platform.filesystem import DirectoryLease, prepare_root
+from embeddedpulsar._engine.platform.package_log import DamageChannel
 from embeddedpulsar._engine.platform.timing import SYSTEM_CLOCK
 from embeddedpulsar._engine.store import store_root
 from embeddedpulsar._engine.store.care.store_check import (
@@ -82,7 +83,6 @@ from embeddedpulsar._engine.store.care.store_check import (
 from embeddedpulsar._engine.store.catalog import root_layout
 from embeddedpulsar._engine.store.catalog.catalog import Catalog
 from embeddedpulsar._engine.store.catalog.root_layout import find_directory, is_place_of, read_meta
-from embeddedpulsar._engine.store.damage_channel import DamageChannel
 from embeddedpulsar._engine.store.store_session import StoreSession
 from embeddedpulsar._engine.store.topic import Topic
 from embeddedpulsar._engine.store.topic_journal import TopicReplica
