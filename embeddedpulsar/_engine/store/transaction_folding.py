@@ -2,8 +2,8 @@
 
 In this order: the lowest id of a transaction that has not ended; then, topic by topic, the lock of the topic
 once, so that what was admitted before is stored, the document of its aborted transactions, durably, and its
-subscriptions, which take over what has ended; then `TransactionLog.raise_lowest`. A process that dies in
-between leaves documents that know more than they are asked for.
+subscriptions, which take over what has ended, durably as well; then `TransactionLog.raise_lowest`. A process
+that dies in between leaves documents that know more than they are asked for.
 """
 
 from __future__ import annotations
@@ -287,5 +287,8 @@ def _settle_all(topic: Topic) -> None:
             subscription = topic.use_subscription(name, create=False)
             try:
                 subscription.pending_transactions()  # takes the lock, and has it follow what has ended first
+                # Durably: after a power loss it would ask again for what the store has forgotten, and what
+                # was acknowledged in a committed transaction would be delivered again.
+                subscription.sync()
             finally:
                 topic.end_use(subscription, name)

@@ -12,6 +12,7 @@ from embeddedpulsar import Client, ConsumerType, MessageId
 from embeddedpulsar._engine.filenames import folded_path, lock_path, outcomes_in
 from embeddedpulsar._engine.format.control import OUTCOMES_PER_FILE, TransactionWord
 from embeddedpulsar._engine.format.entry import EntryContent, EntryFields, ProducerPrefix, encode
+from embeddedpulsar._engine.log.journal_file import JournalDescriptor
 from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.platform import failpoints
 from embeddedpulsar._engine.platform.file_lock import FileLock
@@ -221,8 +222,10 @@ def test_topics_without_transactions_get_no_document(site: Site) -> None:
     }
 
 
-def test_what_is_pending_in_a_subscription_is_settled_first(site: Site) -> None:
-    """It asks no more for the outcome, which is forgotten then."""
+def test_what_is_pending_in_a_subscription_is_settled_first(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It asks no more for the outcome, which is forgotten then; not after a power loss either."""
     topic = site.topic("a")
     position = Position(*topic.ledger.append(encode(EntryContent([b"x"], 0, False), PREFIX))[:2])
     topic.create_subscription("s", Position(position.ledger_id, -1))
@@ -236,8 +239,21 @@ def test_what_is_pending_in_a_subscription_is_settled_first(site: Site) -> None:
     transaction.commit()
     assert subscription._shared is not None and subscription._shared.has_pending_transactions
     site.end_range()
+    flushed, real, raise_lowest = [], JournalDescriptor.flush, site.log.raise_lowest
+
+    def flush(journal: JournalDescriptor) -> None:
+        real(journal)
+        if "subscriptions" in journal._path:
+            flushed.append(subscription._shared.has_pending_transactions)
+
+    def forget(lowest: int) -> int:
+        assert flushed[-1:] == [False]  # behind the end of the transaction, and before it is forgotten
+        return raise_lowest(lowest)
+
+    monkeypatch.setattr(JournalDescriptor, "flush", flush)
+    monkeypatch.setattr(site.log, "raise_lowest", forget)
     site.fold()
-    assert not subscription._shared.has_pending_transactions
+    assert flushed and not subscription._shared.has_pending_transactions
     assert subscription.mark_delete == position
     assert site.log.outcome(transaction.id) is Outcome.FOLDED
 
@@ -432,6 +448,8 @@ def test_housekeeping_folds(site: Site) -> None:
     aborted = site.aborted("a")
     site.end_range()
     done: list[str] = []
+    if site.store._folder is not None:
+        site.store._folder._look_at = 0.0  # the thread of the store may have looked just now
     while site.store.transactions.do_chores(done):
         pass
     assert site.log.outcome(aborted) is Outcome.FOLDED and "folded" in done[-1]
