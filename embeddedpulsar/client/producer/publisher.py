@@ -17,9 +17,8 @@ from embeddedpulsar._engine.format.frame import FLAG_BATCHED
 from embeddedpulsar._engine.platform import fork, timing
 from embeddedpulsar._engine.platform.access import named
 from embeddedpulsar.client.arguments import DELIVER_AT, NO_OPTIONS
-from embeddedpulsar.client.producer.completions import CALLBACK_BACKLOG
 from embeddedpulsar.client.producer.entry_encoder import make_encoder, part_limit
-from embeddedpulsar.client.producer.log_writer import DeduplicationSwitched
+from embeddedpulsar.client.producer.log_writer import CALLBACK_BACKLOG, DeduplicationSwitched
 from embeddedpulsar.client.producer.pending_entry import (
     Event,
     SendCallback,

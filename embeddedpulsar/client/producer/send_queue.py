@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from embeddedpulsar._engine.platform import threads, timing
 from embeddedpulsar.client.arguments import DELIVER_AT, SEQUENCE_ID
-from embeddedpulsar.client.producer.completions import CALLBACK_BACKLOG, Completions
-from embeddedpulsar.client.producer.log_writer import LogWriter, SequenceIds
+from embeddedpulsar.client.producer.log_writer import CALLBACK_BACKLOG, Completions, LogWriter, SequenceIds
 from embeddedpulsar.client.producer.pending_entry import (
     PATHS,
     SHUT,

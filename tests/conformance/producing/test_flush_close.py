@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from embeddedpulsar import AlreadyClosed, Client, PulsarException, Result, StorageFullError
-from embeddedpulsar.client.producer.completions import Completions
+from embeddedpulsar.client.producer.log_writer import Completions
 from tests.children import ForkedChild
 from tests.conformance.held import Answers, entries, held, payloads
 
