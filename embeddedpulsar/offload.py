@@ -73,9 +73,9 @@ from embeddedpulsar._engine.log.segment_snapshot import LogTransactions, Runs, S
 from embeddedpulsar._engine.log.segments import SEGMENTS, ClosedLedger
 from embeddedpulsar._engine.log.topic_control import is_deleted
 from embeddedpulsar._engine.platform import descriptors, disk, failpoints, package_log
+from embeddedpulsar._engine.platform.disk import Rights, rights_in
 from embeddedpulsar._engine.platform.file_lock import FileLock
 from embeddedpulsar._engine.platform.mapped_file import MappedFile
-from embeddedpulsar._engine.platform.ownership import Rights, rights_in
 from embeddedpulsar._engine.platform.timing import Clock
 from embeddedpulsar._engine.store.background.topic_compaction import (
     ExclusiveWork,

@@ -26,8 +26,8 @@ from embeddedpulsar._engine.filenames import COLD_SUFFIX, fetch_lock_path, log_p
 from embeddedpulsar._engine.format.segment_header import FIRST_FRAME_OFFSET
 from embeddedpulsar._engine.platform import descriptors, disk, failpoints, nofollow, package_log, timing
 from embeddedpulsar._engine.platform.access import FULL
+from embeddedpulsar._engine.platform.disk import rights_in
 from embeddedpulsar._engine.platform.file_lock import FileLock
-from embeddedpulsar._engine.platform.ownership import rights_in
 from embeddedpulsar.exceptions import (
     ColdReadError,
     CorruptionError,

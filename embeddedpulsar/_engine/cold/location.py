@@ -36,11 +36,10 @@ from embeddedpulsar._engine.platform import (
     failpoints,
     fork,
     nofollow,
-    ownership,
     package_log,
 )
+from embeddedpulsar._engine.platform.disk import Rights
 from embeddedpulsar._engine.platform.file_lock import FileLock
-from embeddedpulsar._engine.platform.ownership import Rights
 from embeddedpulsar.damage import TOPIC_FILES, Damage, DamageHook
 from embeddedpulsar.exceptions import CorruptionError, ForeignFileError, InvalidConfiguration, StorageError
 from embeddedpulsar.records import TYPE_CHECKING
@@ -68,11 +67,11 @@ def write(path: str, source: BinaryIO, rights: Rights) -> None:
     for place in reversed(missing):
         with contextlib.suppress(FileExistsError):
             disk.DISK.mkdir(place, rights.directory_mode)
-            ownership.grant_directory(place, rights)
+            disk.grant_directory(place, rights)
     # Exclusive: an object is never overwritten. Each attempt has names of its own.
     fd = disk.DISK.open_file(path, _NEW, rights.file_mode)
     try:
-        ownership.grant_file(fd, rights)  # before there is anything to be read
+        disk.grant_file(fd, rights)  # before there is anything to be read
         offset = 0
         while chunk := source.read(_CHUNK):
             offset += disk.DISK.pwrite_all(fd, [chunk], offset)

@@ -23,7 +23,7 @@ import os
 import stat
 from collections import deque
 
-from embeddedpulsar._engine.platform import descriptors, filesystem, lease, nofollow, ownership
+from embeddedpulsar._engine.platform import descriptors, disk, filesystem, lease, nofollow
 from embeddedpulsar._engine.platform.lease import Liveness
 from embeddedpulsar._engine.platform.threads import RLock, system
 from embeddedpulsar.exceptions import DescriptorLimitError
@@ -105,7 +105,7 @@ def _unlink(path: str) -> None:
         descriptors.calling(f"cannot remove {path}", nofollow.unlink, path)
 
 
-def _make(path: str, rights: ownership.Rights, undo: contextlib.ExitStack) -> tuple[int, int] | None:
+def _make(path: str, rights: disk.Rights, undo: contextlib.ExitStack) -> tuple[int, int] | None:
     """Make a FIFO, open both ends and lock it; None when a sweeper was faster. ``undo`` removes it again."""
     # Order: the name, its rights, the reader, the lock, the writer. Between the name and the lock a
     # sweeper sees an orphan and may remove it; each of these steps notices, and the caller begins
@@ -113,7 +113,7 @@ def _make(path: str, rights: ownership.Rights, undo: contextlib.ExitStack) -> tu
     descriptors.calling(f"cannot create the doorbell {path}", nofollow.mkfifo, path, rights.file_mode)
     undo.callback(_unlink, path)
     try:
-        ownership.grant_fifo(path, rights)
+        disk.grant_fifo(path, rights)
         reader = _open(path, _READ_FLAGS)
     except FileNotFoundError:
         return None  # a sweeper took it for an orphan between mkfifo and open
@@ -165,7 +165,7 @@ class FifoDoorbell:
             OSError: FIFOs are not available here (callers fall back to polling), or the directory is not
                 writable.
         """
-        rights = ownership.rights_in(clients_dir)
+        rights = disk.rights_in(clients_dir)
         liveness = liveness or Liveness(clients_dir)
         # The byte on ``store.ctl`` is locked first. From the moment the name appears there is proof
         # that its owner lives.
@@ -340,7 +340,7 @@ class FifoDoorbell:
                 filesystem.make_directories(self._clients_dir, None)
             _unlink(building)  # of an interrupted attempt
             with contextlib.ExitStack() as undo:
-                ends = _make(building, ownership.rights_in(self._clients_dir), undo)
+                ends = _make(building, disk.rights_in(self._clients_dir), undo)
                 if ends is None:
                     return False  # tried again
                 # 1. The new one gets the name: a process that looks from here on finds it, locked.
@@ -457,13 +457,13 @@ def ring_file(fd: int) -> None:
 
 def _make_file(path: str) -> int:
     """Make the file and lock it; -1 when a sweeper was faster."""
-    rights = ownership.rights_in(os.path.dirname(path))
+    rights = disk.rights_in(os.path.dirname(path))
     # Here the file is the lease: it is made, locked, then given its rights. A sweeper that comes
     # before the lock removes it, and another one is made.
     what = f"cannot create the doorbell {path}"
     fd = descriptors.opening(what, nofollow.open_file, path, _FLAGS, rights.file_mode)
     if lease.try_hold(fd, path):
-        ownership.grant_file(fd, rights)
+        disk.grant_file(fd, rights)
         return fd
     os.close(fd)
     with contextlib.suppress(FileNotFoundError):

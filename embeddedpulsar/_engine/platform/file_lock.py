@@ -33,7 +33,7 @@ from functools import partial
 from itertools import repeat
 from operator import call
 
-from embeddedpulsar._engine.platform import descriptors, fork, nofollow, ownership, threads, timing
+from embeddedpulsar._engine.platform import descriptors, disk, fork, nofollow, threads, timing
 from embeddedpulsar._engine.platform.threads import system
 from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout
 from embeddedpulsar.records import TYPE_CHECKING
@@ -243,7 +243,7 @@ class FileLock:
                 raise FileNotFoundError
             self.fd = self._open()
         except FileNotFoundError:
-            fd = ownership.make_empty(self.path)
+            fd = disk.make_empty(self.path)
             self.fd = self._note_file(fd) if fd >= 0 else self._open()
             self.is_new = fd >= 0 or not is_missing
         self._new_thread_lock()

@@ -15,7 +15,7 @@ import os
 import stat
 from collections.abc import Iterable
 
-from embeddedpulsar._engine.platform import access, descriptors, disk, nofollow, ownership
+from embeddedpulsar._engine.platform import access, descriptors, disk, nofollow
 from embeddedpulsar.exceptions import ForeignFileError, NetworkFilesystemError, StorageError, StorageOSError
 from embeddedpulsar.records import TYPE_CHECKING
 
@@ -231,7 +231,7 @@ def _check_root(root: str, status: os.stat_result, allow_network: bool) -> None:
     if not stat.S_ISDIR(status.st_mode):
         raise ForeignFileError(f"{root} is not a directory", remedy="choose another path for the store")
     check_owner(root, status)
-    ownership.check_access(root)
+    disk.check_access(root)
     if not status.st_mode & access.WRITE_BITS:  # root may write there all the same; its modes say not to
         raise access.access_denied(f"cannot write to the store {root}", root, errno.EACCES)
 
@@ -251,7 +251,7 @@ def readable_root(path: str, allow_network: bool = False) -> str:
     _check_network(root, allow_network, status)
     if not stat.S_ISDIR(status.st_mode):
         raise ForeignFileError(f"{root} is not a directory", remedy="name the directory of a store")
-    ownership.check_access(root, to_read=True)
+    disk.check_access(root, to_read=True)
     _check_not_for_all(root, status)
     return root
 
@@ -305,7 +305,7 @@ def check_owner(path: str, status: os.stat_result) -> None:
         return  # Windows: access is by ACL, and the default one is private
     # The owner, root, and members of a group with which the owner shares it are its users. A
     # directory of root's is not refused here: whether this user may write there,
-    # `ownership.check_access` tells.
+    # `disk.check_access` tells.
     if os.geteuid() not in (0, status.st_uid) and status.st_uid != 0 and not _is_shared_with_us(status):
         raise OtherOwnerError(
             f"{path} belongs to user id {status.st_uid}, this process runs as {os.geteuid()}",

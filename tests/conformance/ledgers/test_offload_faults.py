@@ -17,7 +17,7 @@ from embeddedpulsar._engine.filenames import log_path
 from embeddedpulsar._engine.log.chain_scan import LogWindow
 from embeddedpulsar._engine.log.managed_ledger import ManagedLedger
 from embeddedpulsar._engine.platform import disk, timing
-from embeddedpulsar._engine.platform.ownership import Rights
+from embeddedpulsar._engine.platform.disk import Rights
 from embeddedpulsar.arrow import read_topic
 from embeddedpulsar.exceptions import ColdReadError, LockTimeout, StorageFullError
 from embeddedpulsar.offload import TopicOffload

@@ -15,7 +15,7 @@ from embeddedpulsar._engine.cold import location as locations
 from embeddedpulsar._engine.cold.cold_ledger import ColdObject
 from embeddedpulsar._engine.cold.location import LocationError, absolute_location, location_of
 from embeddedpulsar._engine.platform import disk, fork
-from embeddedpulsar._engine.platform.ownership import Rights
+from embeddedpulsar._engine.platform.disk import Rights
 from embeddedpulsar.exceptions import InvalidConfiguration
 from tests.children import in_child
 

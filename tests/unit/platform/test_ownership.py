@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from embeddedpulsar._engine.platform import ownership
+from embeddedpulsar._engine.platform import disk
 
 
 @pytest.fixture
@@ -20,21 +20,21 @@ def lock(tmp_path: Path) -> Path:
 
 def test_the_file_has_the_rights_of_its_directory(lock: Path):
     """A second call leaves it as it is."""
-    ownership.make_empty(str(lock))
+    disk.make_empty(str(lock))
     assert lock.stat().st_mode & 0o7777 == 0o660 and os.listdir(lock.parent) == ["lock"]
     lock.write_bytes(b"x")
-    ownership.make_empty(str(lock))
+    disk.make_empty(str(lock))
     assert lock.read_bytes() == b"x" and os.listdir(lock.parent) == ["lock"]
 
 
-@pytest.mark.skipif(not ownership._UNNAMED, reason="the system has no files without a name")
+@pytest.mark.skipif(not disk._UNNAMED, reason="the system has no files without a name")
 @pytest.mark.parametrize("step", ["link", "fstat"])
 def test_a_maker_that_dies_leaves_no_file(lock: Path, step: str):
     """No other process looks for one, unless the store is checked."""
 
     def make() -> None:
         setattr(os, step, lambda *_, **__: os._exit(7))
-        ownership.make_empty(str(lock))
+        disk.make_empty(str(lock))
 
     pid = os.fork()
     if not pid:
@@ -49,12 +49,12 @@ def test_without_such_files(lock: Path, monkeypatch: pytest.MonkeyPatch, code: i
     real = os.open
 
     def refuse(path: str, flags: int, mode: int = 0o777, **options: int) -> int:
-        if flags & ownership._UNNAMED == ownership._UNNAMED:
+        if flags & disk._UNNAMED == disk._UNNAMED:
             raise OSError(code, os.strerror(code))
         return real(path, flags, mode, **options)
 
     monkeypatch.setattr(os, "open", refuse)
-    monkeypatch.setattr(ownership, "_UNNAMED", os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC)
+    monkeypatch.setattr(disk, "_UNNAMED", os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC)
     test_the_file_has_the_rights_of_its_directory(lock)
 
 
@@ -71,4 +71,4 @@ def test_without_proc_or_links(lock: Path, monkeypatch: pytest.MonkeyPatch):
 def test_what_else_fails_is_reported(lock: Path):
     """A directory that is gone, for one."""
     with pytest.raises(FileNotFoundError, match="none"):
-        ownership.make_empty(str(lock.parent / "none" / "lock"))
+        disk.make_empty(str(lock.parent / "none" / "lock"))

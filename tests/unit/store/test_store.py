@@ -18,7 +18,7 @@ from embeddedpulsar._engine.format.document import KIND_STORE_META, encode_docum
 from embeddedpulsar._engine.format.entry import ProducerPrefix, encode_single
 from embeddedpulsar._engine.log.log_opening import LedgerOptions
 from embeddedpulsar._engine.log.managed_ledger import ManagedLedger
-from embeddedpulsar._engine.platform import disk, filesystem, ownership, timing
+from embeddedpulsar._engine.platform import disk, filesystem, timing
 from embeddedpulsar._engine.platform.lease import lease_path
 from embeddedpulsar._engine.store.policies.admitting import DEDUPLICATION
 from embeddedpulsar._engine.store.store import REGISTRY, Store
@@ -476,14 +476,14 @@ def test_a_cleaner_may_remove_the_directory_of_fifos_while_a_store_is_opened(
     root = tmp_path / "store"
     clients = root / "clients"
     Store.open(root).release()
-    find_rights, removals = ownership.rights_in, iter(range(3))
+    find_rights, removals = disk.rights_in, iter(range(3))
 
     def remove_first(directory: str) -> object:
         if directory == str(clients) and next(removals, None) is not None:
             os.rmdir(directory)
         return find_rights(directory)
 
-    monkeypatch.setattr(ownership, "rights_in", remove_first)
+    monkeypatch.setattr(disk, "rights_in", remove_first)
     store = Store.open(root)
     assert os.path.exists(lease_path(str(clients), store.mailbox.uuid))
     store.release()
@@ -493,7 +493,7 @@ def test_a_cleaner_may_remove_the_directory_of_fifos_while_a_store_is_opened(
             shutil.rmtree(root)
         return find_rights(directory)
 
-    monkeypatch.setattr(ownership, "rights_in", remove_all)
+    monkeypatch.setattr(disk, "rights_in", remove_all)
     with pytest.raises(StorageOSError, match="removed"):
         Store.open(root)
     assert not root.exists()
