@@ -34,8 +34,7 @@ from embeddedpulsar.functions.function_status import (
     stats_of,
     status_of,
 )
-from embeddedpulsar.functions.instance_context import Definition
-from embeddedpulsar.functions.io import input_schema, is_of_pattern, output_schema
+from embeddedpulsar.functions.io import Definition, input_schema, is_of_pattern, output_schema
 from embeddedpulsar.functions.state import (
     NAMESPACE,
     SUPERVISOR,

@@ -19,14 +19,19 @@ from embeddedpulsar.functions.engine import child_process, failpoints, threads
 from embeddedpulsar.functions.function_calls import marks_of
 from embeddedpulsar.functions.function_config import ProcessingGuarantees
 from embeddedpulsar.functions.function_status import InstanceReport
-from embeddedpulsar.functions.instance_context import (
+from embeddedpulsar.functions.io import (
     Definition,
+    Draft,
+    Inputs,
     InstanceContext,
     LogTopicHandler,
+    OutputProducers,
+    Taken,
     logger_of,
     notify,
+    of_encoded,
+    output_schema,
 )
-from embeddedpulsar.functions.io import Draft, Inputs, OutputProducers, Taken, of_encoded, output_schema
 from embeddedpulsar.functions.state import (
     Changes,
     Pending,

@@ -22,7 +22,7 @@ from embeddedpulsar.functions.engine import ChildProcess, on_termination, thread
 from embeddedpulsar.functions.function_calls import Definitions, definition_form
 from embeddedpulsar.functions.function_config import FunctionConfig
 from embeddedpulsar.functions.instance import Instance
-from embeddedpulsar.functions.instance_context import Definition, logger_of
+from embeddedpulsar.functions.io import Definition, logger_of
 from embeddedpulsar.functions.state import SUPERVISOR, make_state_topic, protect
 from embeddedpulsar.functions.user_code import described
 

@@ -14,7 +14,7 @@ from embeddedpulsar.functions.engine import termination, threads
 from embeddedpulsar.functions.function_calls import definition_of
 from embeddedpulsar.functions.function_status import InstanceReport
 from embeddedpulsar.functions.instance import CallWatch, Instance
-from embeddedpulsar.functions.instance_context import Definition
+from embeddedpulsar.functions.io import Definition
 from embeddedpulsar.functions.state import StateLog, report_record
 
 _WAIT_MS = 200

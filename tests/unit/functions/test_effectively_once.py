@@ -13,8 +13,7 @@ from embeddedpulsar._engine.platform import failpoints
 from embeddedpulsar.exceptions import CorruptionError
 from embeddedpulsar.functions.function_config import FunctionConfig, ProcessingGuarantees
 from embeddedpulsar.functions.instance import Instance, Run
-from embeddedpulsar.functions.instance_context import Definition
-from embeddedpulsar.functions.io import OutputProducers, Taken
+from embeddedpulsar.functions.io import Definition, OutputProducers, Taken
 from embeddedpulsar.functions.state import (
     Changes,
     Output,

@@ -13,7 +13,7 @@ import pytest
 from embeddedpulsar import Admin
 from embeddedpulsar.exceptions import CorruptionError, LockTimeout, NotAllowedError
 from embeddedpulsar.functions import FunctionConfig, Supervisor, function_calls, supervisor
-from embeddedpulsar.functions.instance_context import Definition
+from embeddedpulsar.functions.io import Definition
 from embeddedpulsar.testing import assert_clean
 
 

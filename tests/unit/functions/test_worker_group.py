@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from embeddedpulsar.functions.function_config import FunctionConfig
-from embeddedpulsar.functions.instance_context import Definition
+from embeddedpulsar.functions.io import Definition
 from embeddedpulsar.functions.supervisor import WorkerGroup, start_worker
 from embeddedpulsar.testing import ManualClock
 
