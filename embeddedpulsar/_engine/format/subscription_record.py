@@ -369,7 +369,7 @@ class Redeliver(NamedTuple):
 
 
 class OpenRange(NamedTuple):
-    """The only consumer takes entries without a claim from here on: see `_engine.subscription.open_range`.
+    """The only consumer takes entries without a claim from here on: see `_engine.subscription.shared_state`.
 
     Changes no state. It is in each generation of the journal in which a range is open, so that a process of
     a release that does not look at the words of the range refuses the journal, rather than claims entries

@@ -369,7 +369,7 @@ class ClaimDispatcher(Dispatcher):
 
     def gives_all_to_one(self, dispatch: DispatchState) -> bool:
         """Whether a consumer gets each entry as long as it is the only one, in the order of the log. Then it
-        need not claim them: see `_engine.subscription.open_range`."""
+        need not claim them: see `_engine.subscription.shared_state`."""
         return False
 
     @abstractmethod
