@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from datetime import timedelta
     from types import TracebackType
-    from typing import Any
+    from typing import Any, Final
 
     from embeddedpulsar.client.arguments import Options
     from embeddedpulsar.client.client_context import ClientContext
@@ -60,8 +60,7 @@ if TYPE_CHECKING:
     from embeddedpulsar.client.transaction import Transaction
     from embeddedpulsar.message_id import MessageId
 
-_NOTHING = (None,) * 5
-_NOTHING_MORE = (False, None, None, None)
+_NO_PARTS: Final[dict[Any, Any]] = {}
 _MOST_MESSAGES = 1 << 20  # the limit of a batch acknowledgement
 
 
@@ -283,9 +282,26 @@ class Producer(ProcessBound, Generic[T]):
             and deliver_at is None
             and deliver_after is None
             and disable_replication is False
-            and txn is None
         ):
-            if properties is not None or partition_key is not None:
+            if txn is not None:
+                if properties is not None or partition_key is not None:
+                    options = check_few(content is None, properties, partition_key)
+                elif content.__class__ is self._raw:
+                    # A later message of the transaction, from this producer without partitions. That the
+                    # transaction is open is checked by the append.
+                    batch, part = self._keyed, getattr(txn, "_parts", _NO_PARTS).get(self._publisher)
+                    if part is not None and len(content) <= batch.share:  # type: ignore[arg-type]
+                        items = batch.items
+                        batch.has_parts = batch.mixed = True
+                        items.append((content, callback, part))
+                        if len(items) >= batch.trigger:
+                            batch.on_full()
+                        elif not batch.armed:
+                            batch.start_timer()
+                        return
+                elif content is None:
+                    options = NULL_VALUE
+            elif properties is not None or partition_key is not None:
                 batch = self._keyed
                 if content.__class__ is self._raw and len(content) <= batch.share:  # type: ignore[arg-type]
                     items, row = batch.items, keyed_row(content, callback, properties, partition_key)
@@ -314,10 +330,19 @@ class Producer(ProcessBound, Generic[T]):
             elif content is None:
                 options = NULL_VALUE
         else:
-            first = properties, partition_key, ordering_key, sequence_id, replication_clusters
-            rest = disable_replication, event_timestamp, deliver_at, deliver_after
-            if content is None or first != _NOTHING or rest != _NOTHING_MORE:  # else a transaction alone
-                options = check_options(content is None, *first, *rest, self._wall_ms)
+            options = check_options(
+                content is None,
+                properties,
+                partition_key,
+                ordering_key,
+                sequence_id,
+                replication_clusters,
+                disable_replication,
+                event_timestamp,
+                deliver_at,
+                deliver_after,
+                self._wall_ms,
+            )
         if content.__class__ is self._raw and txn is None:
             self._publisher.enqueue(content, callback, options)  # type: ignore[arg-type]
         else:
