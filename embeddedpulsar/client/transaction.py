@@ -24,7 +24,7 @@ from embeddedpulsar.topic_name import subscription_directory_name
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
-    from typing import Any, Final
+    from typing import Any, Final, NoReturn
 
     from embeddedpulsar._engine.log.log import Log
     from embeddedpulsar._engine.store.store import Store
@@ -44,6 +44,7 @@ __all__ = [
 failpoints.declare("client_txn:sends_stored", "client_txn:committed")
 
 _PATIENCE_S: Final = 1.0
+_new: Final = tuple.__new__  # as a call of the class, without another one
 _ENDED: Final = (TransactionState.COMMITTED, TransactionState.ABORTED, TransactionState.TIME_OUT)
 
 
@@ -141,7 +142,10 @@ class TopicPart:
 
     def facts(self) -> ParticipantFacts:
         """What is stored, for the record of the commit."""
-        parts = [part for part in self.transaction._parts.values() if part.key == self.key and part.entries]
+        all_parts = self.transaction._parts
+        if len(all_parts) == 1 and self.entries:
+            return _new(ParticipantFacts, (*self.key, self.entries, self.first, self.last, 0))
+        parts = [part for part in all_parts.values() if part.key == self.key and part.entries]
         if not parts:
             return ParticipantFacts(*self.key)
         return ParticipantFacts(
@@ -287,13 +291,15 @@ class Transaction(ProcessBound):
         if part is not None and part.ledger is publisher.session.ledger:
             return part
         session = publisher.session
-        self._check_store(session.client.store, session.topic_name)
+        if session.client.store is not self._core.store:
+            self._refuse_store(session.client.store, session.topic_name)
         if session.ledger.is_volatile:
             raise NotAllowedError(
                 f"{session.topic_name} is non-persistent, and keeps nothing that a transaction could undo; "
                 "send without txn"
             )
-        self._begin()
+        if not self._is_known:
+            self._begin()
         self._engine.check_open()
         part = TopicPart(self, publisher, topic_key(session.topic), session.ledger)
         self._enlist(part)
@@ -307,8 +313,10 @@ class Transaction(ProcessBound):
         key = subscription_key(session.topic, session.attachment.directory)
         part = self._subscriptions.get(key)
         if part is None:
-            self._check_store(session.client.store, session.topic_name)
-            self._begin()
+            if session.client.store is not self._core.store:
+                self._refuse_store(session.client.store, session.topic_name)
+            if not self._is_known:
+                self._begin()
             part = SubscriptionPart(session.client, key, session.attachment, (0, self._engine.id))
             self._enlist(part)
             self._subscriptions[key] = part
@@ -317,7 +325,8 @@ class Transaction(ProcessBound):
 
     def _enlist(self, part: TopicPart | SubscriptionPart) -> None:
         if not self._engine.is_enlisted(part.key):
-            self._engine.enlist(Participant(part.key, part.facts, part.flush, part.drain, part.on_end))
+            participant = part.key, part.facts, part.flush, part.drain, part.on_end
+            self._engine.enlist(_new(Participant, participant))
 
     def _begin(self) -> None:
         self._engine.id  # noqa: B018 - takes the slot
@@ -325,11 +334,10 @@ class Transaction(ProcessBound):
             self._is_known = True
             self._core.know_transaction(self)
 
-    def _check_store(self, store: Store, topic: str) -> None:
-        if store is not self._core.store:
-            raise ValueError(
-                f"the transaction is one of the store {self._core.store.root}, and {topic} is in {store.root}"
-            )
+    def _refuse_store(self, store: Store, topic: str) -> NoReturn:
+        raise ValueError(
+            f"the transaction is one of the store {self._core.store.root}, and {topic} is in {store.root}"
+        )
 
     def _failed(self, error: BaseException) -> None:
         """An operation failed: a commit becomes an abort."""
@@ -400,8 +408,11 @@ class Transaction(ProcessBound):
             ...     txn.state.name
             'COMMITTED'
         """
-        with timing.translated:
-            self._core.in_time(self._commit)
+        try:
+            timing.within(self._core.config.operation_timeout_s, self._commit)
+        except BaseException as error:
+            timing.translate(error)
+            raise
 
     def _commit(self) -> None:
         self._finish_sends()
@@ -416,7 +427,8 @@ class Transaction(ProcessBound):
         """Store what is queued in this transaction; a failure is noted, and makes of the commit an abort."""
         for part in list(self._parts.values()):
             publisher: Any = part.publisher
-            if publisher.is_closed or publisher.queue.is_empty:
+            queue = publisher.queue
+            if queue.is_closed or not (queue.singles or queue.items):
                 continue
             try:
                 publisher.flush_all()

@@ -40,6 +40,7 @@ from embeddedpulsar._engine.subscription.state import replica
 from embeddedpulsar._engine.subscription.state.replica import (
     CLAIMABLE,
     MEMBERS,
+    NONE,
     REWOUND,
     SubscriptionReplica,
     SubscriptionState,
@@ -378,6 +379,7 @@ class SharedState:
         self._notes: deque[str] = deque()  # what to log
         self._rings: Final = RingSweep(directory)
         self._gone = ""  # a directory to be removed
+        self._ends: list[record.TransactionEnd] = []  # what `commit` writes in front of its commands
         self.is_damaged = False
         """Whether something is left of a subscription, and nothing says which it is. It is kept."""
         self._is_published = True
@@ -464,11 +466,21 @@ class SharedState:
 
     # -- transactions ------------------------------------------------------------------------------
 
-    def transact(self, body: Callable[[SubscriptionState], R], *, is_flushed: bool = True) -> R:
+    def transact(
+        self,
+        body: Callable[[SubscriptionState], R],
+        *,
+        is_flushed: bool = True,
+        joins_ends: bool = False,
+    ) -> R:
         """Run ``body`` on the caught-up state, under the lock; what it changes it passes to `commit`.
 
         ``body`` must not block, log, or call back into the subscription. At level "flush" what it changed is
         durable on return, unless the caller says that it is flushed with more: not ``is_flushed``.
+
+        With ``joins_ends`` the ends of transactions are not written before ``body`` is called, but in front
+        of what it commits, in one append. It calls `settle` before a decision that depends on them, and
+        `settled` at its end.
 
         Raises:
             AlreadyClosed: closed, or made by the parent of this forked process.
@@ -487,7 +499,9 @@ class SharedState:
                 if self.control.words[_RANGE_OWNER]:
                     self._assign_taken()
                 if self._replica.state.pending_acks.transactions:
-                    self._settle_transactions()
+                    self._ends = self._ends_of_transactions()
+                    if self._ends and not joins_ends:
+                        self.settle()
                 result = body(self._replica.state)
             finally:
                 self._lock.release()
@@ -501,9 +515,10 @@ class SharedState:
             self._flusher.sync()
         return result
 
-    def _settle_transactions(self) -> None:
-        """Have the state follow those of the open transactions that ended meanwhile. Under the lock, before
-        anything is decided: what they acknowledged may be neither delivered nor held back.
+    def _ends_of_transactions(self) -> list[record.TransactionEnd]:
+        """The ends of those of the open transactions that ended meanwhile. The state follows them under the
+        lock, before anything is decided that depends on them: what they acknowledged may be neither delivered
+        nor held back.
 
         Outcomes are looked up here and nowhere below: the commands carry them. If the end of a transaction is
         not written, as the process dies or the disk is full, the next transaction here asks for it again.
@@ -515,12 +530,29 @@ class SharedState:
             for transaction, outcome in zip(ids, outcomes, strict=True)
             if outcome in (record.COMMITTED, record.ABORTED)
         ]
-        if ended:
-            now_ms = self._clock.wall_ms()
-            with contextlib.suppress(StorageFullError):  # the entries stay where they are until there is room
-                self.commit([record.TransactionEnd(*end, now_ms) for end in ended])
-            if failpoints.ACTIVE:
-                failpoints.hit("transactions:settled")
+        if not ended:
+            return []
+        now_ms = self._clock.wall_ms()
+        return [record.TransactionEnd(*end, now_ms) for end in ended]
+
+    def settle(self) -> bool:
+        """Have the state follow the ends that are not written yet. Inside `transact`.
+
+        Returns:
+            Whether there were any.
+        """
+        ends, self._ends = self._ends, []
+        if not ends:
+            return False
+        with contextlib.suppress(StorageFullError):  # the entries stay where they are until there is room
+            self.commit(ends)
+        if failpoints.ACTIVE:
+            failpoints.hit("transactions:settled")
+        return True
+
+    def settled(self) -> None:
+        """Leave ends that were not written to the next `transact`."""
+        self._ends = []
 
     @property
     def has_pending_transactions(self) -> bool:
@@ -572,9 +604,11 @@ class SharedState:
     def commit(self, commands: Sequence[record.Command]) -> int:
         """Commit commands, apply them and publish the outcome; returns their effects. Inside `transact`."""
         replica = self._replica
+        if self._ends:
+            commands, self._ends = [*self._ends, *commands], []
         if self.control.words[_RANGE_OWNER] and not self.open_range.admits(commands, replica.state):
             self.close_range()
-        replica.take_effects()
+        replica.effects = NONE
         self._is_published = False
         before = replica.state.commands
         records = [record.encode(command) for command in commands]
@@ -594,7 +628,7 @@ class SharedState:
         self._journal.append(records, now_ms, announce=announce, apply=apply)
         effects = replica.effects
         self._publish(effects)
-        replica.take_effects()
+        replica.effects = NONE
         self._flusher.note_dirty()
         if before // CHECKPOINT_EVERY != replica.state.commands // CHECKPOINT_EVERY:
             with contextlib.suppress(ValueError):  # a state too large for a snapshot has no checkpoints

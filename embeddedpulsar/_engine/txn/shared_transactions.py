@@ -68,8 +68,7 @@ from embeddedpulsar._engine.txn.transaction_state import (
     SlotState,
     Standing,
     Step,
-    after,
-    next_step,
+    steps_towards,
 )
 from embeddedpulsar.damage import CONTROL, JOURNAL, Damage, DamageHook
 from embeddedpulsar.exceptions import (
@@ -125,6 +124,7 @@ _BACKSTOP_S: Final = 1.0
 _FULL_LOOK_S: Final = 0.1
 _DEATH_RETRY_S: Final = 5e-3
 _MS: Final = 1000.0
+_new: Final = tuple.__new__
 _NO_FLUSH: Final = (DescriptorLimitError, LockTimeout)
 _DURABILITIES: Final = (PROCESS, INTERVAL, FLUSH)
 
@@ -366,7 +366,8 @@ class SharedTransactions:
 
         ``body`` refuses by what it returns: an exception in it counts as a death in the section.
         """
-        self.check_usable()
+        if self._is_closed or self._fork_generation != fork.GENERATION:
+            self.check_usable()
         if self._lock.held:
             raise NotAllowedError("a signal handler cannot use transactions inside a call that changes one")
         words = self._words
@@ -439,7 +440,7 @@ class SharedTransactions:
         command: record.Decision | None = None,
         must_flush: bool | None = None,
     ) -> Step:
-        """Follow `next_step` to its end, or to a flush. Under the lock, caught up.
+        """Follow `steps_towards` to the end, or to a flush. Under the lock, caught up.
 
         Args:
             intent: of the caller.
@@ -453,15 +454,12 @@ class SharedTransactions:
         if view is None:
             return Step.REFUSED_COMMITTED if intent is not Intent.TEND else Step.DONE  # folded
         is_owned = command is not None or intent is Intent.STOP
-        standing = self._standing(txn_id, slot, view, is_owned)
-        while True:
-            step = next_step(intent, standing)
-            if step.is_last or step is Step.FLUSH:
-                return step
+        *steps, last = steps_towards(intent, self._standing(txn_id, slot, view, is_owned), must_flush)
+        for step in steps:
             slot = self._take(step, txn_id, slot, view, command, must_flush)
-            standing = after(step, standing, must_flush=must_flush)
             if failpoints.ACTIVE:
                 failpoints.hit(_POINTS[step])
+        return last
 
     def _standing(self, txn_id: int, slot: int, view: memoryview, is_owned: bool) -> Standing:
         words, decisions, control = self._words, self.decisions, self.control
@@ -533,7 +531,8 @@ class SharedTransactions:
         return slot
 
     def append(self, command: record.Decision) -> None:
-        self._journal.append([record.RECORDS.encode(command)], self._wall_ms())
+        apply = partial(self.decisions.commit, command.txn_id) if type(command) is record.Commit else None
+        self._journal.append([record.RECORDS.encode(command)], self._wall_ms(), apply=apply)
         if self.options.durability == INTERVAL and is_idle(self._timer):
             self._timer = self.options.call_later(self.options.interval_s, self._sync_in_time)
 
@@ -593,10 +592,15 @@ class SharedTransactions:
         if failpoints.ACTIVE:
             failpoints.hit("txn:id_taken")
         owner, pid = self.options.mailbox.uuid, self._owner_word >> 32
-        transaction = OpenTransaction(
-            txn_id, SlotState.OPEN, slot, owner, pid, self._wall_ms(), deadline_ms, 0, label
+        control.fill(
+            slot,
+            # As `OpenTransaction(...)`, which takes another call.
+            _new(
+                OpenTransaction,
+                (txn_id, SlotState.OPEN, slot, owner, pid, self._wall_ms(), deadline_ms, 0, label),
+            ),
+            0,
         )
-        control.fill(slot, transaction, 0)
         words[_OPEN] += 1
         words[_HINT] = slot + 1
         if failpoints.ACTIVE:

@@ -189,8 +189,10 @@ class Transaction:
 
     def _begin(self) -> int:
         try:
-            timing.enter(self._mutex, _WHAT)
-            self._check_own()
+            if not self._mutex.acquire(False):  # as `timing.enter`, without its call
+                timing.enter(self._mutex, _WHAT)
+            if self._fork_generation != fork.GENERATION:
+                self._check_own()
             if self._id:
                 return self._id
             if self._state is not TransactionState.OPEN:
@@ -302,11 +304,14 @@ class Transaction:
             StorageError: the decision could not be written or flushed. As for `LockTimeout`.
         """
         try:
-            timing.enter(self._mutex, _WHAT)
-            self._check_own()
+            if not self._mutex.acquire(False):  # as `timing.enter`, without its call
+                timing.enter(self._mutex, _WHAT)
+            if self._fork_generation != fork.GENERATION:
+                self._check_own()
             if self._state is TransactionState.COMMITTED:
                 return
-            self._check_may_end()
+            if self._state is not TransactionState.OPEN or not self._id:
+                self._check_may_end()
             if not self._id:
                 self._state = TransactionState.COMMITTED  # nothing was done in it
                 return

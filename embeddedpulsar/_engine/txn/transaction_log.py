@@ -14,7 +14,12 @@ from functools import partial
 
 from embeddedpulsar._engine.filenames import generations_among, journal_path, outcome_path, outcomes_in
 from embeddedpulsar._engine.format import transaction_record as record
-from embeddedpulsar._engine.format.control import TXN_SLOTS, TransactionSlotWord, TransactionWord
+from embeddedpulsar._engine.format.control import (
+    TXN_SLOTS,
+    TXN_STATE_BITS,
+    TransactionSlotWord,
+    TransactionWord,
+)
 from embeddedpulsar._engine.format.transaction_record import ParticipantFacts
 from embeddedpulsar._engine.log.waiter_slots import EACH, OTHERS, OTHERS_POLL_S
 from embeddedpulsar._engine.platform import descriptors, disk, failpoints, threads, timing
@@ -241,11 +246,12 @@ class TransactionLog:
     ) -> tuple[Step | None, int]:
         self._shared.catch_up()
         control, words = self.control, self._words
-        if slot == NO_SLOT or not control.state_of(slot, txn_id):
+        at = control.word_of(slot)
+        if slot == NO_SLOT or words[at] >> TXN_STATE_BITS != txn_id:
             slot = control.find(txn_id)
-        if joins >= 0 and slot >= 0:
-            if words[control.word_of(slot) + TransactionSlotWord.JOINED] != joins:
-                return None, 0
+            at = control.word_of(slot)
+        if joins >= 0 and slot >= 0 and words[at + TransactionSlotWord.JOINED] != joins:
+            return None, 0
         return self._shared.drive(intent, txn_id, slot, command, must_flush), words[_JOURNAL]
 
     def abort(self, txn_id: int) -> None:

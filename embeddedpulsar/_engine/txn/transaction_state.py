@@ -13,6 +13,7 @@ committed, which are prepared, and what other processes use in those that they j
 from __future__ import annotations
 
 import enum
+from functools import cache
 
 from embeddedpulsar._engine.format import transaction_record as record
 from embeddedpulsar._engine.format.control import OUTCOMES_PER_FILE
@@ -240,6 +241,24 @@ def after(step: Step, now: Standing, *, must_flush: bool = False) -> Standing:
     )
 
 
+@cache  # few of the standings occur; a commit follows the same path nearly always
+def steps_towards(intent: Intent, now: Standing, must_flush: bool) -> tuple[Step, ...]:
+    """The steps towards an intent, up to a flush, or to the end, which is the last of them.
+
+    Example:
+        >>> steps = steps_towards(Intent.COMMIT, Standing(SlotState.OPEN, Outcome.UNDECIDED), False)
+        >>> [step.value for step in steps]
+        ['append commit', 'move to decided', 'show committed', 'free slot', 'done']
+    """
+    steps = []
+    while True:
+        step = next_step(intent, now)
+        steps.append(step)
+        if step.is_last or step is Step.FLUSH:
+            return tuple(steps)
+        now = after(step, now, must_flush=must_flush)
+
+
 class PreparedTransaction(NamedTuple):
     """A transaction that waits for its end, which any process may give.
 
@@ -298,6 +317,12 @@ class Decisions:
         bits = self._committed.get(txn_id >> _SHIFT)
         at = txn_id & _MASK
         return bits is not None and bool(bits[at >> 3] >> (at & 7) & 1)
+
+    def commit(self, txn_id: int) -> None:
+        """Follow a COMMIT of this process, as `replay` does."""
+        if self.prepared or self.joined:
+            self._end(txn_id)
+        self.note_committed(txn_id)
 
     def note_committed(self, txn_id: int) -> None:
         """Follow a COMMIT, or what shows that there was one."""

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from embeddedpulsar.client.consumer.dead_letter import DeadLetters, RetryLetters
     from embeddedpulsar.client.consumer.due_entries import DueEntries
     from embeddedpulsar.client.statistics import ConsumerStats
-    from embeddedpulsar.client.transaction import Transaction
+    from embeddedpulsar.client.transaction import SubscriptionPart, Transaction
     from embeddedpulsar.message_id import MessageId
 
 
@@ -613,24 +613,27 @@ class ConsumerCore:
     def acknowledge_in(self, txn: Transaction, messages: Sequence[Any], *, is_cumulative: bool) -> None:
         """Acknowledge in a transaction, all or nothing. See `AckGroupingTracker.acknowledge_in`."""
         self.delivery.check_open()
-        with timing.translated:
+        acks, timeout_s = self.acks, self.client.config.operation_timeout_s
+        part: SubscriptionPart | None = None
+        try:
             listed = [id_parts(message) for message in messages]
             part = txn._acknowledging(self.session)
-            try:
-                if is_cumulative:
-                    self.in_time(self.acks.acknowledge_cumulative_in, part.txn_id, *listed[0])
-                else:
-                    owners = [
-                        self.acks.owner_of(message) if isinstance(message, Message) else None
-                        for message in messages
-                    ]
-                    self.in_time(self.acks.acknowledge_in, part.txn_id, listed, owners)
-            except BaseException as error:
-                txn._failed(error)
-                raise
+            if is_cumulative:
+                timing.within(timeout_s, acks.acknowledge_cumulative_in, part.txn_id, *listed[0])
+            else:
+                owners = [
+                    acks.owner_of(message) if isinstance(message, Message) else None for message in messages
+                ]
+                timing.within(timeout_s, acks.acknowledge_in, part.txn_id, listed, owners)
             part.acknowledgements += 1
+            part = None  # the rest is no operation of the transaction
             for parts in listed:
                 self._leave_out_in(parts, is_cumulative=is_cumulative)
+        except BaseException as error:
+            if part is not None:
+                txn._failed(error)
+            timing.translate(error)
+            raise
 
     def _leave_out_in(self, parts: tuple[int, int, int, int], *, is_cumulative: bool) -> None:
         """`_leave_out` of what a transaction acknowledged."""

@@ -13,6 +13,7 @@ from embeddedpulsar._engine.format.acknowledgement import (
     MAX_BATCH_SIZE,
     MAX_ENTRY_ID,
     Ack,
+    AckBatch,
     AckGroup,
     group_batches,
     group_entries,
@@ -158,7 +159,7 @@ class Acknowledger:
         partial = partial or {}
         chunks = self._chunks
         if transaction is not None:
-            return self._acknowledge_in(transaction, *self._real(entries, partial), epoch)
+            return self._acknowledge_in(transaction, entries, partial, epoch)
         # The usual case: this consumer holds no chunked message.
         if not chunks.delivered:
             return self._acknowledge(entries, partial, epoch)
@@ -194,16 +195,27 @@ class Acknowledger:
     def _acknowledge_in(
         self,
         transaction: record.TransactionId,
-        entries: list[RawPosition],
+        entries: Sequence[RawPosition],
         partial: Partial,
         epoch: int | None,
     ) -> bool:
-        """Acknowledge entries that exist in a transaction."""
-        groups, batches = group_entries(entries), group_batches(partial)
-        if not groups and not batches:
-            return True
+        """Acknowledge what exists of the entries in a transaction."""
+        try:
+            # What was read exists, and waits for no transaction.
+            is_read = not partial and entries and max(entries) < self._holder.read_position()
+            groups = group_entries(entries) if is_read else ()
+        except ValueError:  # ids that no ledger can have
+            groups = ()
+        batches: tuple[AckBatch, ...] = ()
+        if not groups or groups[0].ledger_id < 0:
+            entries, partial = self._real(entries, partial)
+            groups, batches = group_entries(entries), group_batches(partial)
+            if not groups and not batches:
+                return True
         chunks = self._chunks
-        parts = {*chunks.with_parts(entries), *chunks.strange_parts(groups, entries)}.difference(entries)
+        parts = chunks.strange_parts(groups, entries)
+        if chunks.delivered or parts:
+            parts = list({*chunks.with_parts(entries), *parts}.difference(entries))
         highest = max(_end_of(groups), batches[-1][:2] if batches else BEFORE_FIRST)
         current = self._holder.epoch if epoch is None else epoch
         ack = Ack(self._holder.consumer_id, current, groups, batches)
@@ -305,27 +317,31 @@ class Acknowledger:
             entries, parts: its whole entries, and the other parts of those that are chunked messages. Of the
                 parts some may have been acknowledged: they expired, or were skipped. That is no conflict.
         """
-        log, ack, ledger_id = self._log, command.ack, highest.ledger_id
+        log, shared, ack, ledger_id = self._log, self._shared, command.ack, highest.ledger_id
         name = "({},{})".format(*command.transaction)
         if log.is_volatile:
             raise TransactionConflict(
                 f"{log.name} is non-persistent: transaction {name} cannot acknowledge its messages, which "
                 "are acknowledged when they are delivered; acknowledge without a transaction"
             )
-        facts = ledgers_of(log) if ledger_id > self._shared.state.acks.newest_ledger else None
+        facts = ledgers_of(log) if ledger_id > shared.state.acks.newest_ledger else None
 
         def body(state: SubscriptionState) -> bool:
             if not state.exists:
                 return False
             news = [] if facts is None else news_for(state, facts)
             if news:
-                self._shared.commit(news)  # what the rules compare with must be known
+                shared.commit(news)  # what the rules compare with must be known
             if not state.consumers.is_current(ack.consumer_id, ack.epoch):
                 return False
             if command.through is not None and state.dispatch.assigned_by_consumer:
                 raise CumulativeAcknowledgementNotAllowedError(
                     f"consumers share the messages of subscription {state.name!r}; acknowledge one by one"
                 )
+            # Single entries that are neither acknowledged nor pending before the ends of other transactions
+            # are not after them. So these need no append of their own.
+            if parts or command.through is not None:
+                shared.settle()
             if parts:
                 acks = state.acks
                 left = [one for one in parts if not acks.is_acked(Position(*one))]
@@ -333,6 +349,8 @@ class Acknowledger:
             else:
                 full = command
             refusal = state.pending_acks.refusal(full, state.acks)
+            if refusal and shared.settle():
+                refusal = state.pending_acks.refusal(full, state.acks)
             if refusal:
                 raise TransactionConflict(
                     f"transaction {name} cannot acknowledge in subscription {state.name!r} of {log.name}: "
@@ -343,10 +361,16 @@ class Acknowledger:
             more = self._holder.before_ack(state, ledger_id)
             # Compaction removed these: no consumer gets them, however the transaction ends.
             first = [Ack(ack.consumer_id, ack.epoch, tuple(more), ())] if more else []
-            return self._shared.commit([*first, full]) & STALE == 0
+            return shared.commit([*first, full]) & STALE == 0
+
+        def joined(state: SubscriptionState) -> bool:
+            try:
+                return body(state)
+            finally:
+                shared.settled()
 
         # Flushed with all that the transaction did, by its commit.
-        return self._shared.transact(body, is_flushed=False)
+        return shared.transact(joined, is_flushed=False, joins_ends=True)
 
     def _commit_ack(self, commands: Sequence[record.Command], highest: Position) -> bool:
         """Commit acknowledgements of entries up to ``highest``."""

@@ -73,6 +73,8 @@ class TransactionAcks:
     def individual(self) -> Ack:
         """The individual acknowledgements, in the smallest form; equal ones give equal values."""
         entries = [(ledger_id, entry) for ledger_id, own in self.entries.items() for entry in sorted(own)]
+        if not self.batches:
+            return Ack(0, 0, group_entries(entries), ())
         batches = {
             (ledger_id, entry): bits
             for ledger_id, by_entry in self.batches.items()
@@ -310,10 +312,10 @@ class PendingAcks:
             _subtract(self._whole, ledger_id, entries)
         for ledger_id, by_entry in ended.batches.items():
             self._subtract_bits(ledger_id, by_entry)
-        if ended.through is not None or ended.last >= self.last_touched:
-            self._derive()
         if not self.transactions:
-            self._lowest = _FURTHEST
+            self.last_touched, self.cumulative, self._lowest = BEFORE_FIRST, None, _FURTHEST
+        elif ended.through is not None or ended.last >= self.last_touched:
+            self._derive()
         if outcome == COMMITTED:
             self.committed += 1
         else:

@@ -351,7 +351,12 @@ class SubscriptionState:
         self._mix_transaction(command.transaction)
         if not dispatch.assigned_by_consumer:
             return NONE
-        is_free = self._hold(added)
+        if command.through is None and not ack.batches:  # whole entries, of which nothing is acknowledged
+            is_free = False
+            for ledger_id, entries in added:
+                is_free |= dispatch.pending.hold(ledger_id, entries)
+        else:
+            is_free = self._hold(added)
         is_free |= len(dispatch.pending.waiting_keys) < held_back
         # The consumers hold less, as after an acknowledgement without a transaction.
         if self._unblock():
@@ -672,10 +677,11 @@ _MOST_BYTES: Final = 1 << 20
 def is_worth_it(state: SubscriptionState) -> bool:
     """Whether a summary is made of such a state: many consumers, and little besides."""
     dispatch = state.dispatch
+    if len(dispatch.assigned_by_consumer) < LEAST_CONSUMERS:
+        return False
     ledger_id, entry_id = state.mark_delete
     return (
-        len(dispatch.assigned_by_consumer) >= LEAST_CONSUMERS
-        and dispatch.read.ledger_id == ledger_id
+        dispatch.read.ledger_id == ledger_id
         and dispatch.read.entry_id - entry_id <= _MOST_PENDING
         and len(dispatch.delayed) <= _MOST_DELAYED
         and len(dispatch.counts) <= _MOST_COUNTS
