@@ -379,7 +379,8 @@ class SharedState:
         self._notes: deque[str] = deque()  # what to log
         self._rings: Final = RingSweep(directory)
         self._gone = ""  # a directory to be removed
-        self._ends: list[record.TransactionEnd] = []  # what `commit` writes in front of its commands
+        self.unwritten_ends: list[record.TransactionEnd] = []
+        """Of transactions: `commit` writes them in front of its commands."""
         self.is_damaged = False
         """Whether something is left of a subscription, and nothing says which it is. It is kept."""
         self._is_published = True
@@ -467,20 +468,15 @@ class SharedState:
     # -- transactions ------------------------------------------------------------------------------
 
     def transact(
-        self,
-        body: Callable[[SubscriptionState], R],
-        *,
-        is_flushed: bool = True,
-        joins_ends: bool = False,
+        self, body: Callable[[SubscriptionState], R], *, is_flushed: bool = True, joins_ends: bool = False
     ) -> R:
         """Run ``body`` on the caught-up state, under the lock; what it changes it passes to `commit`.
 
         ``body`` must not block, log, or call back into the subscription. At level "flush" what it changed is
         durable on return, unless the caller says that it is flushed with more: not ``is_flushed``.
 
-        With ``joins_ends`` the ends of transactions are not written before ``body`` is called, but in front
-        of what it commits, in one append. It calls `settle` before a decision that depends on them, and
-        `settled` at its end.
+        With ``joins_ends`` the ends of transactions are written with what ``body`` commits, in one append. It
+        calls `settle` before a decision that depends on them, and forgets those that it leaves.
 
         Raises:
             AlreadyClosed: closed, or made by the parent of this forked process.
@@ -499,8 +495,8 @@ class SharedState:
                 if self.control.words[_RANGE_OWNER]:
                     self._assign_taken()
                 if self._replica.state.pending_acks.transactions:
-                    self._ends = self._ends_of_transactions()
-                    if self._ends and not joins_ends:
+                    self.unwritten_ends = self._ends_of_transactions()
+                    if self.unwritten_ends and not joins_ends:
                         self.settle()
                 result = body(self._replica.state)
             finally:
@@ -536,12 +532,8 @@ class SharedState:
         return [record.TransactionEnd(*end, now_ms) for end in ended]
 
     def settle(self) -> bool:
-        """Have the state follow the ends that are not written yet. Inside `transact`.
-
-        Returns:
-            Whether there were any.
-        """
-        ends, self._ends = self._ends, []
+        """Have the state follow `unwritten_ends`. False if there are none. Inside `transact`."""
+        ends, self.unwritten_ends = self.unwritten_ends, []
         if not ends:
             return False
         with contextlib.suppress(StorageFullError):  # the entries stay where they are until there is room
@@ -549,10 +541,6 @@ class SharedState:
         if failpoints.ACTIVE:
             failpoints.hit("transactions:settled")
         return True
-
-    def settled(self) -> None:
-        """Leave ends that were not written to the next `transact`."""
-        self._ends = []
 
     @property
     def has_pending_transactions(self) -> bool:
@@ -604,8 +592,8 @@ class SharedState:
     def commit(self, commands: Sequence[record.Command]) -> int:
         """Commit commands, apply them and publish the outcome; returns their effects. Inside `transact`."""
         replica = self._replica
-        if self._ends:
-            commands, self._ends = [*self._ends, *commands], []
+        if self.unwritten_ends:
+            commands, self.unwritten_ends = [*self.unwritten_ends, *commands], []
         if self.control.words[_RANGE_OWNER] and not self.open_range.admits(commands, replica.state):
             self.close_range()
         replica.effects = NONE

@@ -283,31 +283,25 @@ class Producer(ProcessBound, Generic[T]):
             and deliver_after is None
             and disable_replication is False
         ):
-            if txn is not None:
-                if properties is not None or partition_key is not None:
-                    options = check_few(content is None, properties, partition_key)
-                elif content.__class__ is self._raw:
-                    # A later message of the transaction, from this producer without partitions. That the
-                    # transaction is open is checked by the append.
-                    batch, part = self._keyed, getattr(txn, "_parts", _NO_PARTS).get(self._publisher)
-                    if part is not None and len(content) <= batch.share:  # type: ignore[arg-type]
-                        items = batch.items
-                        batch.has_parts = batch.mixed = True
-                        items.append((content, callback, part))
-                        if len(items) >= batch.trigger:
-                            batch.on_full()
-                        elif not batch.armed:
-                            batch.start_timer()
-                        return
-                elif content is None:
-                    options = NULL_VALUE
+            if txn is not None and properties is None and partition_key is None:
+                # A later message of a transaction, of this producer without partitions, joins the batch with
+                # its part of the transaction. Whether that is open the append checks.
+                batch, part = self._keyed, getattr(txn, "_parts", _NO_PARTS).get(self._publisher)
+                is_raw = part is not None and content.__class__ is self._raw
+                if is_raw and len(content) <= batch.share:  # type: ignore[arg-type]
+                    batch.has_parts = batch.mixed = True
+                    batch.items.append((content, callback, part))
+                    if len(batch.items) >= batch.trigger:
+                        batch.on_full()
+                    elif not batch.armed:
+                        batch.start_timer()
+                    return
             elif properties is not None or partition_key is not None:
-                batch = self._keyed
-                if content.__class__ is self._raw and len(content) <= batch.share:  # type: ignore[arg-type]
-                    items, row = batch.items, keyed_row(content, callback, properties, partition_key)
+                batch, is_raw = self._keyed, content.__class__ is self._raw and txn is None
+                if is_raw and len(content) <= batch.share:  # type: ignore[arg-type]
                     batch.mixed = True
-                    items.append(row)
-                    if len(items) >= batch.trigger:
+                    batch.items.append(keyed_row(content, callback, properties, partition_key))
+                    if len(batch.items) >= batch.trigger:
                         batch.on_full()
                     elif not batch.armed:
                         batch.start_timer()
@@ -327,22 +321,10 @@ class Producer(ProcessBound, Generic[T]):
                     elif not batch.armed:
                         batch.start_timer()
                     return
-            elif content is None:
-                options = NULL_VALUE
         else:
-            options = check_options(
-                content is None,
-                properties,
-                partition_key,
-                ordering_key,
-                sequence_id,
-                replication_clusters,
-                disable_replication,
-                event_timestamp,
-                deliver_at,
-                deliver_after,
-                self._wall_ms,
-            )
+            first = properties, partition_key, ordering_key, sequence_id, replication_clusters
+            rest = disable_replication, event_timestamp, deliver_at, deliver_after
+            options = check_options(content is None, *first, *rest, self._wall_ms)
         if content.__class__ is self._raw and txn is None:
             self._publisher.enqueue(content, callback, options)  # type: ignore[arg-type]
         else:
@@ -358,6 +340,8 @@ class Producer(ProcessBound, Generic[T]):
         """`send_async` with checked options."""
         if txn is not None:
             check_transaction(txn)
+        if options is None and content is None:
+            options = NULL_VALUE
         if options == NO_OPTIONS:
             options = None
         if self._interception is not None:

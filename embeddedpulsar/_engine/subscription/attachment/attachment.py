@@ -367,7 +367,7 @@ class Acknowledger:
             try:
                 return body(state)
             finally:
-                shared.settled()
+                shared.unwritten_ends.clear()  # the next that takes the lock finds them again
 
         # Flushed with all that the transaction did, by its commit.
         return shared.transact(joined, is_flushed=False, joins_ends=True)
