@@ -28,7 +28,6 @@ from embeddedpulsar._engine.format.subscription_record import (
 )
 from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
 from embeddedpulsar._engine.platform.descriptors import late_imports
-from embeddedpulsar._engine.subscription.state.delayed_delivery_tracker import DelayedDeliveryTracker
 from embeddedpulsar._engine.subscription.state.entry_states import (
     FIRST_OWNER,
     IN_TRANSACTION,
@@ -39,7 +38,7 @@ from embeddedpulsar._engine.subscription.state.entry_states import (
 )
 from embeddedpulsar._engine.subscription.state.ledger_acks import AckBitmaps
 from embeddedpulsar._engine.subscription.state.pending_acks import PendingAcks
-from embeddedpulsar._engine.subscription.state.pending_entries import PendingEntries
+from embeddedpulsar._engine.subscription.state.pending_entries import DelayedDeliveryTracker, PendingEntries
 from embeddedpulsar._engine.subscription.state.sticky_key_selector import (
     KeyOwners,
     StickyKeySelector,

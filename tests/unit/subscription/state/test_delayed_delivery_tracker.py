@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from embeddedpulsar._engine.subscription.state import delayed_delivery_tracker
-from embeddedpulsar._engine.subscription.state.delayed_delivery_tracker import (
+from embeddedpulsar._engine.subscription.state import pending_entries
+from embeddedpulsar._engine.subscription.state.pending_entries import (
     DelayedBucket,
     DelayedDeliveryTracker,
 )
@@ -53,8 +53,8 @@ def packed(entries: list[tuple[int, int, int]]) -> bytes:
 @pytest.fixture
 def small_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
     """Buckets of a few entries, so that a few hundred entries fill many."""
-    monkeypatch.setattr(delayed_delivery_tracker, "_FULL", 8)
-    monkeypatch.setattr(delayed_delivery_tracker, "_PIECE", 3)
+    monkeypatch.setattr(pending_entries, "_FULL", 8)
+    monkeypatch.setattr(pending_entries, "_PIECE", 3)
 
 
 class TrackerAgainstList(RuleBasedStateMachine):
@@ -62,13 +62,13 @@ class TrackerAgainstList(RuleBasedStateMachine):
 
     @initialize()
     def start(self) -> None:
-        self.full, self.piece = delayed_delivery_tracker._FULL, delayed_delivery_tracker._PIECE
-        delayed_delivery_tracker._FULL, delayed_delivery_tracker._PIECE = 8, 3
+        self.full, self.piece = pending_entries._FULL, pending_entries._PIECE
+        pending_entries._FULL, pending_entries._PIECE = 8, 3
         self.tracker = DelayedDeliveryTracker()
         self.model: list[tuple[int, int, int]] = []
 
     def teardown(self) -> None:
-        delayed_delivery_tracker._FULL, delayed_delivery_tracker._PIECE = self.full, self.piece
+        pending_entries._FULL, pending_entries._PIECE = self.full, self.piece
 
     @rule(entry=ENTRIES)
     def add(self, entry: tuple[int, int, int]) -> None:
@@ -316,8 +316,8 @@ def test_entries_that_were_popped_cost_nothing():
 
 def test_an_interrupted_packing_changes_no_entry(monkeypatch):
     """An interrupt at any instruction, while entries are put in order."""
-    monkeypatch.setattr(delayed_delivery_tracker, "_FULL", 6)  # so that there are buckets without order
-    monkeypatch.setattr(delayed_delivery_tracker, "_PIECE", 3)
+    monkeypatch.setattr(pending_entries, "_FULL", 6)  # so that there are buckets without order
+    monkeypatch.setattr(pending_entries, "_PIECE", 3)
     entries = [(90 - 7 * number, 4 - number % 3, number) for number in range(14)]
 
     def interrupt() -> None:
