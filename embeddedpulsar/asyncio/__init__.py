@@ -23,8 +23,7 @@ from typing import Any
 from embeddedpulsar.asyncio.client import Client
 from embeddedpulsar.asyncio.consumer import Consumer, Reader, TableView
 from embeddedpulsar.asyncio.producer import Producer
-from embeddedpulsar.asyncio.transaction import Transaction
-from embeddedpulsar.asyncio.worker_threads import late_imports
+from embeddedpulsar.asyncio.worker_threads import Transaction, late_imports
 from embeddedpulsar.client.client_config import is_cluster
 from embeddedpulsar.enums import (
     BatchingType,

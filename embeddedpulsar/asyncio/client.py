@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from embeddedpulsar.asyncio.consumer import Consumer, Reader, TableView
 from embeddedpulsar.asyncio.producer import Producer
-from embeddedpulsar.asyncio.transaction import Transaction
-from embeddedpulsar.asyncio.worker_threads import AsyncFacade, in_thread
+from embeddedpulsar.asyncio.worker_threads import AsyncFacade, Transaction, in_thread
 from embeddedpulsar.client.client import Client as BlockingClient
 from embeddedpulsar.enums import (
     BatchingType,

@@ -9,9 +9,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, ItemsView, Iterator, KeysView, Mapping, ValuesView
 from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
-from embeddedpulsar.asyncio.transaction import Transaction, begun
 from embeddedpulsar.asyncio.worker_threads import (
     AsyncFacade,
+    Transaction,
+    begun,
     in_thread,
     late_imports,
     renumber,

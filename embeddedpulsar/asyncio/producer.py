@@ -7,8 +7,14 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
 
-from embeddedpulsar.asyncio.transaction import begun, with_blocking
-from embeddedpulsar.asyncio.worker_threads import AsyncFacade, in_thread, in_thread_to_its_end, renumber
+from embeddedpulsar.asyncio.worker_threads import (
+    AsyncFacade,
+    begun,
+    in_thread,
+    in_thread_to_its_end,
+    renumber,
+    with_blocking,
+)
 from embeddedpulsar.client.arguments import Options, check_options
 from embeddedpulsar.client.client_context import ProcessBound
 from embeddedpulsar.client.producer.bulk_publisher import SentMessages
@@ -23,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from datetime import timedelta
 
-    from embeddedpulsar.asyncio.transaction import Transaction
+    from embeddedpulsar.asyncio.worker_threads import Transaction
     from embeddedpulsar.client.producer.producer import Producer as BlockingProducer
     from embeddedpulsar.client.transaction import Transaction as BlockingTransaction
 
