@@ -25,7 +25,7 @@ from embeddedpulsar._engine.format.avro_definition import (
 )
 from embeddedpulsar._engine.format.columns import OPTIONAL, PADDING, ColumnSlices, Slice, locate
 from embeddedpulsar._engine.format.document import pack_map, unpack_text_map
-from embeddedpulsar._engine.format.entry import EncodedEntry, ProducerPrefix, encode_columns
+from embeddedpulsar._engine.format.entry import EncodedEntry, ProducerPrefix, encode_columns, sticky_key_hash
 from embeddedpulsar._engine.format.entry_decoder import (
     FIELD_KEYS,
     METADATA,
@@ -62,7 +62,6 @@ from embeddedpulsar._engine.format.frame import (
     TRAILER_SIZE,
     FrameHeader,
 )
-from embeddedpulsar._engine.format.key_hash import sticky_key_hash
 from embeddedpulsar._engine.format.sealed_entry import opened_columns
 from embeddedpulsar._engine.format.segment_header import SLOT_SIZE
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 # The records of a state, the lock of those that commit to it, and the partition of a key.
 from embeddedpulsar._engine.filenames import function_lock_path
 from embeddedpulsar._engine.format.document import pack_map, unpack_map
-from embeddedpulsar._engine.format.key_hash import partition_hash
+from embeddedpulsar._engine.format.entry import partition_hash
 
 # Workers are processes; an instance has threads, and steps at which tests kill it.
 from embeddedpulsar._engine.platform import child_process, failpoints, threads

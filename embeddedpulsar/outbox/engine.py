@@ -7,7 +7,7 @@ of the store, chooses partitions as a producer does, and has steps at which test
 from __future__ import annotations
 
 from embeddedpulsar._engine.filenames import OUTBOX, outbox_lock_path
-from embeddedpulsar._engine.format.key_hash import partition_hash
+from embeddedpulsar._engine.format.entry import partition_hash
 from embeddedpulsar._engine.platform import failpoints, threads
 from embeddedpulsar._engine.platform.change_watch import ChangeWatch
 from embeddedpulsar._engine.platform.child_process import on_termination

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from embeddedpulsar import BatchingType, HashingScheme, MessageId, PartitionsRoutingMode
-from embeddedpulsar._engine.format.key_hash import partition_hash
+from embeddedpulsar._engine.format.entry import partition_hash
 from tests.conformance.manual_time import ManualTime
 from tests.conformance.partitioned import PartitionedTopic
 

@@ -15,6 +15,7 @@ from zlib import crc32
 
 from embeddedpulsar._engine.format.columns import NO_FIELDS, PADDING, EntryFields, read_fields
 from embeddedpulsar._engine.format.document import pack_map, unpack_map
+from embeddedpulsar._engine.format.entry import sticky_key_hash
 from embeddedpulsar._engine.format.entry_decoder import TWO, EntryView, decode
 from embeddedpulsar._engine.format.frame import (
     CODEC_ENCRYPTED,
@@ -30,7 +31,6 @@ from embeddedpulsar._engine.format.frame import (
     seal,
     verify_body,
 )
-from embeddedpulsar._engine.format.key_hash import sticky_key_hash
 from embeddedpulsar.exceptions import CorruptionError, UnsupportedFormatVersion
 from embeddedpulsar.records import TYPE_CHECKING, NamedTuple
 

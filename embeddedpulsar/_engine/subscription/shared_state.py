@@ -21,7 +21,7 @@ from functools import partial
 from embeddedpulsar._engine.format import subscription_record as record
 from embeddedpulsar._engine.format.acknowledgement import Ack
 from embeddedpulsar._engine.format.control import KIND_SUBSCRIPTION, SubscriptionWord, split_journal
-from embeddedpulsar._engine.format.key_hash import sticky_key_hash
+from embeddedpulsar._engine.format.entry import sticky_key_hash
 from embeddedpulsar._engine.format.subscription_record import Assign, FreshRun
 from embeddedpulsar._engine.log.journal import Journal
 from embeddedpulsar._engine.log.journal_file import JournalPlace

@@ -26,7 +26,7 @@ from embeddedpulsar._engine.platform.timing import is_within_another_call
 from embeddedpulsar.client import client_threads
 from embeddedpulsar.client.arguments import INT64_MAX
 from embeddedpulsar.client.producer.entry_encoder import too_big
-from embeddedpulsar.client.producer.message_router import TURN, BulkRouting
+from embeddedpulsar.client.producer.partitioned_publisher import TURN, BulkRouting
 from embeddedpulsar.client.producer.pending_entry import AHEAD, WORTH_A_THREAD, EncodeAhead, PendingEntry
 from embeddedpulsar.exceptions import Interrupted, MessageTooBig, NotAllowedError
 from embeddedpulsar.message_id import MessageId, make

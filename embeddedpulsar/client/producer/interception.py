@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from embeddedpulsar.client.arguments import NO_OPTIONS, Options, check_options, with_key
-from embeddedpulsar.client.producer.message_router import RoutedEntry
+from embeddedpulsar.client.producer.partitioned_publisher import RoutedEntry
 from embeddedpulsar.client.producer.pending_entry import ErrorTaker, tell_failure
 from embeddedpulsar.exceptions import PulsarException, UnknownError
 from embeddedpulsar.message import Message, T

@@ -51,8 +51,7 @@ if TYPE_CHECKING:
         SentMessages,
     )
     from embeddedpulsar.client.producer.interception import Interception
-    from embeddedpulsar.client.producer.message_router import Router
-    from embeddedpulsar.client.producer.partitioned_publisher import PartitionedPublisher
+    from embeddedpulsar.client.producer.partitioned_publisher import PartitionedPublisher, Router
     from embeddedpulsar.client.producer.pending_entry import SendCallback
     from embeddedpulsar.client.producer.producer_config import ProducerConfig
     from embeddedpulsar.client.producer.send_queue import SendQueue

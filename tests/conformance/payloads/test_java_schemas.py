@@ -25,7 +25,7 @@ from embeddedpulsar import (
 )
 from embeddedpulsar import SchemaCompatibilityStrategy as Strategy
 from embeddedpulsar import asyncio as aio
-from embeddedpulsar._engine.format.key_hash import sticky_key_hash
+from embeddedpulsar._engine.format.entry import sticky_key_hash
 from embeddedpulsar.exceptions import OperationNotSupported
 from embeddedpulsar.schema import (
     AutoConsumeSchema,

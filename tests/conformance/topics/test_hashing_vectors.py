@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from embeddedpulsar import HashingScheme
-from embeddedpulsar._engine.format.key_hash import partition_hash
+from embeddedpulsar._engine.format.entry import partition_hash
 
 BOOST, JAVA, MURMUR = HashingScheme.BoostHash, HashingScheme.JavaStringHash, HashingScheme.Murmur3_32Hash
 

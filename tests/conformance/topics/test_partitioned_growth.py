@@ -7,7 +7,7 @@ from itertools import chain
 import pytest
 
 from embeddedpulsar import Client, HashingScheme, ProducerAccessMode, ProducerFenced
-from embeddedpulsar._engine.format.key_hash import partition_hash
+from embeddedpulsar._engine.format.entry import partition_hash
 from tests.conformance.manual_time import ManualTime
 from tests.conformance.partitioned import PartitionedTopic, hello
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from embeddedpulsar import HashingScheme, PartitionsRoutingMode
-from embeddedpulsar._engine.format.key_hash import partition_hash
+from embeddedpulsar._engine.format.entry import partition_hash
 from tests.conformance.partitioned import PartitionedTopic, hello
 
 SINGLE = PartitionsRoutingMode.UseSinglePartition

@@ -16,8 +16,8 @@ from embeddedpulsar._engine.format.entry import (
     encode,
     encode_plain,
     encode_single,
+    sticky_key_hash,
 )
-from embeddedpulsar._engine.format.key_hash import sticky_key_hash
 from embeddedpulsar.exceptions import CorruptionError
 from tests.frames import (
     contents,

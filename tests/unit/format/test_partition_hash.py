@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from embeddedpulsar._engine.format.key_hash import boost_hash, java_string_hash, partition_hash
+from embeddedpulsar._engine.format.entry import boost_hash, java_string_hash, partition_hash
 from embeddedpulsar.enums import HashingScheme
 
 # Lengths around the block sizes of the hashes, and all there is in Unicode.

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from embeddedpulsar._engine.format.document import pack_map, unpack_map, unpack_text_map
-from embeddedpulsar._engine.format.key_hash import sticky_key_hash
+from embeddedpulsar._engine.format.entry import sticky_key_hash
 from embeddedpulsar.exceptions import CorruptionError
 
 

@@ -23,8 +23,13 @@ from embeddedpulsar import (
     Reader,
 )
 from embeddedpulsar._engine.format.columns import EntryFields
-from embeddedpulsar._engine.format.entry import EntryContent, ProducerPrefix, encode, encode_pulsar
-from embeddedpulsar._engine.format.key_hash import sticky_key_hash
+from embeddedpulsar._engine.format.entry import (
+    EntryContent,
+    ProducerPrefix,
+    encode,
+    encode_pulsar,
+    sticky_key_hash,
+)
 from embeddedpulsar._engine.store.store import Store
 from embeddedpulsar.crypto.keys import wrap
 from embeddedpulsar.testing import assert_clean

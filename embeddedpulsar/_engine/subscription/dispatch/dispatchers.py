@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 
-from embeddedpulsar._engine.format.key_hash import sticky_key_hash
+from embeddedpulsar._engine.format.entry import sticky_key_hash
 from embeddedpulsar._engine.format.subscription_record import (
     CONSUMER_TYPES,
     FLAG_CLASSIC,
@@ -233,7 +233,7 @@ def chosen_on_ring(names: Sequence[str], topic_hash: int) -> int:
     Each name has 100 points, the hashes of the name and a number from 0 to 99; of two names on one point the
     later one has it.
 
-    >>> from embeddedpulsar._engine.format.key_hash import sticky_key_hash
+    >>> from embeddedpulsar._engine.format.entry import sticky_key_hash
     >>> topics = [f"persistent://public/default/topic-{i}" for i in range(1, 5)]
     >>> [chosen_on_ring(("con-1", "con-2"), sticky_key_hash(topic)) for topic in topics]
     [1, 1, 1, 0]

@@ -12,9 +12,8 @@ from itertools import groupby, repeat, takewhile
 
 from embeddedpulsar._engine.format.acknowledgement import FORM_RANGE, AckGroup
 from embeddedpulsar._engine.format.control import TopicWord
-from embeddedpulsar._engine.format.entry import EntryView
+from embeddedpulsar._engine.format.entry import EntryView, sticky_key_hash
 from embeddedpulsar._engine.format.frame import FLAG_CHUNK, FLAG_DELAYED, FLAG_TXN
-from embeddedpulsar._engine.format.key_hash import sticky_key_hash
 from embeddedpulsar._engine.format.segment_header import SlotColumns
 from embeddedpulsar._engine.log.position import Isolation, Position
 from embeddedpulsar._engine.subscription.dispatch.dispatch_rules import FreshEntry

@@ -6,7 +6,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
-from embeddedpulsar._engine.format.key_hash import sticky_key_hash
+from embeddedpulsar._engine.format.entry import sticky_key_hash
 from embeddedpulsar.records import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from embeddedpulsar import BytesSchema, Client, HashingScheme, MessageId, ProducerAccessMode
-from embeddedpulsar._engine.format.key_hash import partition_hash
+from embeddedpulsar._engine.format.entry import partition_hash
 from embeddedpulsar.client.arguments import NO_OPTIONS
 from embeddedpulsar.client.consumer.dead_letter import DeadLetterProducer
 from embeddedpulsar.client.producer.producer_config import LONGEST_NAME

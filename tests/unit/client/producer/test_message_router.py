@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from embeddedpulsar._engine.format.key_hash import partition_hash
+from embeddedpulsar._engine.format.entry import partition_hash
 from embeddedpulsar.client.arguments import NO_OPTIONS, Options
-from embeddedpulsar.client.producer.message_router import (
+from embeddedpulsar.client.producer.partitioned_publisher import (
     CustomRouter,
     RoundRobinByBatch,
     RoundRobinByMessage,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from embeddedpulsar._engine.format.key_hash import sticky_key_hash
+from embeddedpulsar._engine.format.entry import sticky_key_hash
 from embeddedpulsar._engine.format.subscription_record import FLAG_RING, FLAG_SEVERAL_TOPICS, ConsumerRules
 from embeddedpulsar._engine.subscription.dispatch.dispatchers import (
     ACTIVE_DISPATCHERS,

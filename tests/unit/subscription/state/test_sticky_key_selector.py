@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from embeddedpulsar._engine.format.key_hash import sticky_key_hash
+from embeddedpulsar._engine.format.entry import sticky_key_hash
 from embeddedpulsar._engine.subscription.state.sticky_key_selector import (
     CONSISTENT_HASHING,
     HASH_RANGE,
