@@ -745,8 +745,11 @@ def _decode_ledgers(payload: Buffer) -> Ledgers:
     return Ledgers(listed)
 
 
+_NOT_THROUGH: Final = AckedThrough(0, -1)
+
+
 def _encode_transaction_ack(command: TransactionAck) -> bytes:
-    kind, through = INDIVIDUAL, AckedThrough(0, -1)
+    kind, through = INDIVIDUAL, _NOT_THROUGH
     if command.through is not None:
         kind, through = CUMULATIVE, command.through
     head = TRANSACTION_ACK_HEADER.pack(*command.transaction, *through, kind, 0)

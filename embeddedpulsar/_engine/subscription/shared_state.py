@@ -604,7 +604,9 @@ class SharedState:
         self._rings.begin()
         for command in commands:
             if type(command) in _VOIDING:
-                if type(command) is record.TransactionEnd and not replica.state.rewinds_with(command):
+                if type(command) is record.TransactionEnd and (
+                    command.outcome == record.COMMITTED or not replica.state.rewinds_with(command)
+                ):
                     continue
                 announce = self._announce
                 if type(command) is record.Detach:

@@ -182,7 +182,6 @@ _KEY: Final = FIRST_OPTION + KEY  # the ordering key follows it
 _ID: Final = FIRST_OPTION + SEQUENCE_ID
 _TUPLES: Final = {tuple}
 _KEYED: Final = {KEYED_LENGTH}
-_PLAIN_PARTS: Final = {PLAIN_PART_LENGTH}
 _FULL: Final = {FIRST_OPTION + len(NO_OPTIONS)}
 _MISSING: Final = {length: NO_OPTIONS[length - FIRST_OPTION :] for length in (FIRST_OPTION, *_KEYED, *_FULL)}
 """What an item of a length has not."""
@@ -431,8 +430,8 @@ class EntryEncoder:
     def _encode_in(self, part: TopicPart, items: list[Item], first: int) -> tuple[list[PendingEntry], int]:
         """`encode` of items that are of one transaction."""
         encoder = self.of(part)
-        if set(map(len, items)) == _PLAIN_PARTS:
-            values, callbacks, _ = map(list, zip(*items, strict=True))
+        if [len(item) for item in items].count(PLAIN_PART_LENGTH) == len(items):
+            values, callbacks = [value for value, _, _ in items], [callback for _, callback, _ in items]
             entries, following = encoder._encode_plain(values, first, _if_any(callbacks))
         else:
             entries, following = encoder.encode([item[:-1] for item in items], True, first)

@@ -794,8 +794,10 @@ class Attachment:
 
     def show_acknowledged(self) -> None:
         """See `Holder.show_acknowledged`."""
-        with contextlib.suppress(ValueError):  # closed meanwhile
+        try:
             self._membership.show_acknowledged(self.code, self.consumer_id)
+        except ValueError:
+            return  # closed meanwhile
 
     @property
     def identity(self) -> tuple[str, int]:

@@ -37,6 +37,7 @@ _FURTHEST: Final = Position(1 << 63, 0)
 """Behind every entry."""
 _FORMS: Final = (FORM_RANGE, FORM_BITMAP, FORM_LIST)
 _NO_ACK: Final = Ack(0, 0, (), ())
+_new: Final = tuple.__new__  # as a call of the class, without another one
 _NOTHING: Final[dict[int, tuple[int, int]]] = {}
 
 IsKept = Callable[[int, int], bool]
@@ -72,9 +73,12 @@ class TransactionAcks:
 
     def individual(self) -> Ack:
         """The individual acknowledgements, in the smallest form; equal ones give equal values."""
+        if not self.batches and len(self.entries) == 1:
+            ((ledger_id, own),) = self.entries.items()
+            if len(own) == 1:  # the most usual by far; as `group_entries` has it
+                (entry,) = own
+                return _new(Ack, (0, 0, (_new(AckGroup, (ledger_id, entry, entry, FORM_RANGE, b"")),), ()))
         entries = [(ledger_id, entry) for ledger_id, own in self.entries.items() for entry in sorted(own)]
-        if not self.batches:
-            return Ack(0, 0, group_entries(entries), ())
         batches = {
             (ledger_id, entry): bits
             for ledger_id, by_entry in self.batches.items()
@@ -230,7 +234,8 @@ class PendingAcks:
         pending = self.transactions.get(command.transaction) or TransactionAcks()
         if command.through is None:
             added = self._add_groups(pending, command.ack.groups, acks)
-            added += self._add_batches(pending, command.ack.batches, acks)
+            if command.ack.batches:
+                added += self._add_batches(pending, command.ack.batches, acks)
         else:
             added = []
             place = Position(command.through.ledger_id, command.through.entry_id)
@@ -293,8 +298,10 @@ class PendingAcks:
         return added
 
     def _note(self, pending: TransactionAcks, ledger_id: int, first: int, last: int) -> None:
-        self._lowest = min(self._lowest, Position(ledger_id, first))
-        pending.last = max(pending.last, Position(ledger_id, last))
+        if (ledger_id, first) < self._lowest:
+            self._lowest = Position(ledger_id, first)
+        if (ledger_id, last) > pending.last:
+            pending.last = Position(ledger_id, last)
 
     def _put_through(self, pending: TransactionAcks, through: AckedThrough, instead: Ack) -> None:
         if any(other.through is not None and other is not pending for other in self.transactions.values()):

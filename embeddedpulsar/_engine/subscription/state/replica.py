@@ -429,7 +429,9 @@ class SubscriptionState:
     def _mix_transaction(self, transaction: record.TransactionId) -> None:
         """Mix what a transaction has pending now into the digest: no entry need change its state by it."""
         pending = self.pending_acks.transactions.get(transaction)
-        numbers = [*transaction, *(pending.numbers() if pending is not None else ())]
+        numbers = list(transaction)
+        if pending is not None:
+            numbers += pending.numbers()
         self.digest = crc32(repr(numbers).encode(), self.digest)
 
     def _expired(self, command: record.Expired) -> int:
@@ -827,7 +829,10 @@ class SubscriptionReplica:
         for command in commands:
             if active_ms:
                 self._note_activity(command, active_ms)
-            self.apply(command)
+            if type(command) is record.Checkpoint:
+                self.apply(command)
+            else:
+                self.effects |= self.state.apply(command)
 
     def _note_activity(self, command: record.Command, time_ms: int) -> None:
         """Note that a consumer comes or leaves. Before the command is applied."""
