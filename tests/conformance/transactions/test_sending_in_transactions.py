@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import sys
 
 import pytest
 
@@ -281,3 +282,26 @@ def test_deduplication(client, topics):
     producer.send(b"b", sequence_id=6)
     producer.send(b"c", sequence_id=7)
     assert read(client) == ["a", "c"]
+
+
+def test_a_later_message_of_a_batch_takes_one_call(client, topic):
+    """As one without a transaction does."""
+    producer = topic.producer(batching_enabled=True, batching_max_publish_delay_ms=60_000)
+    calls = []
+
+    def note(frame, event, argument):
+        if event == "call":
+            calls.append(frame.f_code.co_name)
+
+    with client.transaction() as txn:
+        producer.send_async(b"a", None, txn=txn)
+        sys.setprofile(note)
+        producer.send_async(b"b", None, txn=txn)
+        producer.send_async(b"c", lambda result, sent: None, txn=txn)
+        sys.setprofile(None)
+        producer.send_async(None, None, txn=txn)
+    assert calls == ["send_async"] * 2
+    with client.create_reader("topic", MessageId.earliest) as reader:
+        sent = [reader.read_next() for _ in range(4)]
+    assert [(message.data(), message.has_null_value()) for message in sent][-1] == (b"", True)
+    assert [message.data() for message in sent[:3]] == [b"a", b"b", b"c"]

@@ -415,3 +415,88 @@ def test_an_interrupted_end_is_followed_later(site: VirtualSite, point: str, out
     assert pending(site) == []
     assert read(consumer) == ([] if outcome == COMMITTED else [0, 1, 2])
     assert mark_delete(site) == (1 if outcome == COMMITTED else -1)
+
+
+@pytest.mark.parametrize("kind", [EXCLUSIVE, SHARED, KEY_SHARED])
+@pytest.mark.parametrize("outcome", [COMMITTED, ABORTED])
+def test_an_acknowledgement_is_written_with_the_ends_before_it(
+    site: VirtualSite, kind: ConsumerType, outcome: int
+):
+    """In one append; every replica follows both, and nothing of the first transaction stays pending."""
+    consumer, other = site.attach(kind), site.world.start().subscription
+    site.publish(4)
+    assert read(consumer) == [0, 1, 2, 3]
+    hold(consumer, T, 0, 1)
+    site.world.decided[T] = outcome
+    journal, appended = consumer._shared._journal, []
+    append = journal.append
+    journal.append = lambda commands, *rest, **names: (  # type: ignore[method-assign]
+        appended.append(len(commands)) or append(commands, *rest, **names)
+    )
+    assert hold(consumer, U, 2)
+    assert appended == [2]
+    assert pending(site) == [one.transaction for one in other.pending_transactions()] == [U]
+    assert mark_delete(site) == (1 if outcome == COMMITTED else -1)
+    site.world.decided[U] = COMMITTED
+    returned = [0, 1] if outcome == ABORTED else []
+    # An active consumer reads on from the mark-delete position after an abort; 3 was delivered before.
+    comes = [*read(consumer), *read(consumer)]
+    assert comes == ([*returned, 3] if returned and kind == EXCLUSIVE else returned)
+    assert consumer.acknowledge([position(entry) for entry in (*returned, 3)])
+    assert (mark_delete(site), pending(site), other.mark_delete) == (3, [], position(3))
+
+
+def test_an_acknowledgement_that_depends_on_an_end_follows_it_first(site: VirtualSite):
+    """What came back may be acknowledged again, what is acknowledged may not; and a refusal leaves nothing."""
+    consumer = site.attach(SHARED)
+    site.publish(3)
+    assert read(consumer) == [0, 1, 2]
+    hold(consumer, T, 0)
+    site.world.decided[T] = ABORTED
+    assert hold(consumer, U, 0)
+    site.world.decided[U] = COMMITTED
+    with pytest.raises(TransactionConflict, match="is acknowledged already"):
+        hold(consumer, (0, 19), 0)
+    assert (pending(site), mark_delete(site)) == ([], 0)
+    # The end of another one is written before a call that acknowledges up to a message, too.
+    consumer.detach()
+    consumer = site.attach(EXCLUSIVE)
+    assert read(consumer) == [1, 2]
+    hold(consumer, (0, 19), 1)
+    site.world.decided[0, 19] = COMMITTED
+    with pytest.raises(TransactionConflict, match="everything up to"):
+        consumer.acknowledge_cumulative(*position(1), transaction=(0, 20))
+    assert mark_delete(site) == 1
+
+
+def test_ends_that_a_refused_acknowledgement_left_are_followed_later(site: VirtualSite):
+    """It is of an epoch that is over, so that it decides nothing and commits nothing."""
+    consumer = site.attach(SHARED)
+    site.publish(2)
+    assert read(consumer) == [0, 1]
+    hold(consumer, T, 0)
+    site.world.decided[T] = COMMITTED
+    assert not consumer.acknowledge([position(1)], epoch=consumer.epoch - 1, transaction=U)
+    assert consumer._shared.unwritten_ends == []
+    assert (pending(site), mark_delete(site)) == ([], 0)
+
+
+@pytest.mark.parametrize("point", ["journal:body_done", "journal:word_stored", "subscription:published"])
+@pytest.mark.parametrize("outcome", [COMMITTED, ABORTED])
+def test_an_interrupted_acknowledgement_leaves_no_half_of_an_end(site: VirtualSite, point: str, outcome: int):
+    """Both commands count, or none; and the end is followed in any case."""
+    consumer = site.attach(SHARED)
+    site.publish(3)
+    assert read(consumer) == [0, 1, 2]
+    hold(consumer, T, 0)
+    site.world.decided[T] = outcome
+    failpoints.set(point, "raise:KeyboardInterrupt")
+    try:
+        hold(consumer, U, 1)
+    except KeyboardInterrupt:
+        pass
+    finally:
+        failpoints.clear()
+    assert pending(site) == ([] if point == "journal:body_done" else [U])
+    assert mark_delete(site) == (0 if outcome == COMMITTED else -1)
+    assert read(consumer) == ([] if outcome == COMMITTED else [0])
