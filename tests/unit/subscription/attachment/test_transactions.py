@@ -447,7 +447,7 @@ def test_an_acknowledgement_is_written_with_the_ends_before_it(
 
 
 def test_an_acknowledgement_that_depends_on_an_end_follows_it_first(site: VirtualSite):
-    """What came back may be acknowledged again, what is acknowledged may not; and a refusal leaves nothing."""
+    """What came back may be acknowledged again, what is acknowledged may not; a refusal leaves nothing."""
     consumer = site.attach(SHARED)
     site.publish(3)
     assert read(consumer) == [0, 1, 2]
