@@ -128,6 +128,10 @@ class Outcomes(Protocol):
         """Note that something stopped at a transaction. If no process can go on with it, it is ended soon,
         also for callers that only poll. Cheap, without a lock."""
 
+    def end_if_abandoned(self, txn_id: int) -> bool:
+        """End a transaction if no process can go on with it, and return whether it has ended. Raises nothing;
+        takes the lock of transactions only for one that can be ended."""
+
     def await_end(self, txn_id: int) -> bool:
         """Have this process rung when a transaction ends, end it if no process can go on with it; False if it
         has ended.
@@ -172,7 +176,8 @@ class MaxReadPosition:
     what of it was aborted. A topic without transactions costs one look at a word.
     Invariants: what is decided stays decided, so nothing is looked at twice. The word FIRST_OPEN_TXN only
     says where to begin: what stands before it is decided. What a reader gives out depends on the
-    flags of its entries alone.
+    flags of its entries alone. Before anything is said to hold readers up, it is asked whether a process can
+    go on with it, and it is ended if none can.
     Callers: any thread, also under the topic lock. Two at a time may both look, and find the same.
 
     Args:
@@ -229,8 +234,9 @@ class MaxReadPosition:
                 if txn_id != known:  # batches of one transaction often follow each other
                     decided = outcome(txn_id) if txn_id else _COMMITTED
                     if decided not in (_COMMITTED, _ABORTED) and isolation == Isolation.COMMITTED:
-                        self._note_blocked(txn_id)
-                        return visible, view, txn_id
+                        if self._is_blocked_by(txn_id):
+                            return visible, view, txn_id
+                        decided = outcome(txn_id)
                     known, is_seen = txn_id, decided != _ABORTED
                 if not is_seen:
                     continue
@@ -276,6 +282,17 @@ class MaxReadPosition:
 
     # -- waiting ---------------------------------------------------------------------------------------
 
+    def has_been_decided(self, txn_id: int) -> bool:
+        """Whether a transaction has ended, which is done here if no process can go on with it."""
+        return self.is_decided(txn_id) or self._outcomes.end_if_abandoned(txn_id)
+
+    def _is_blocked_by(self, txn_id: int) -> bool:
+        """Whether an undecided transaction goes on, which is noted then; else it is ended."""
+        if self._outcomes.end_if_abandoned(txn_id):
+            return False
+        self._note_blocked(txn_id)
+        return True
+
     def _note_blocked(self, txn_id: int) -> None:
         blocked = self.blocked
         if len(blocked) >= _MOST_BLOCKED:  # nothing here waits, and so nothing asked which have ended
@@ -301,8 +318,18 @@ class MaxReadPosition:
         return is_any
 
     def has_ended(self) -> bool:
-        """Whether a transaction has ended at which something stopped. Nothing is asked for."""
-        return any(map(self.is_decided, list(self.blocked)))
+        """Whether a transaction has ended at which something stopped. No ring is asked for."""
+        return any(map(self.has_been_decided, list(self.blocked)))
+
+    def forget_ended(self) -> bool:
+        """Drop from `blocked` what has ended, and return whether anything may go on."""
+        blocked = self.blocked
+        if not blocked:
+            return True
+        ended = [txn_id for txn_id in list(blocked) if self.has_been_decided(txn_id)]
+        for txn_id in ended:
+            blocked.pop(txn_id, None)
+        return bool(ended)
 
     # -- the end for readers ---------------------------------------------------------------------------
 
@@ -315,16 +342,14 @@ class MaxReadPosition:
         if not first or first >= tail:
             return None
         known = self._horizon
-        if known.txn_id and not self.is_decided(known.txn_id):
-            self._note_blocked(known.txn_id)
-            return known
-        if known.txn_id or known.word < tail:
+        while known.txn_id or known.word < tail:
+            if known.txn_id and not self.is_decided(known.txn_id) and self._is_blocked_by(known.txn_id):
+                return known
             # From what is known, if that is near: to find the place of an offset takes longer than slots.
             is_near = known.word >= first or (known.word >> 32 == first >> 32 and first - known.word < _NEAR)
             known = self._horizon = self._look(known if is_near else self._place_of(first))
-            if known.txn_id:
-                self._note_blocked(known.txn_id)
-                return known
+            if not known.txn_id:
+                break
         return None
 
     def _place_of(self, word: int) -> Horizon:

@@ -503,7 +503,7 @@ class EntryCursor:
     def _attach(self) -> SegmentReader | None:
         """Stand at the pending position, or where reading continues from it; None without a ledger."""
         if self._blocker and self._max_read is not None:
-            if not self._max_read.is_decided(self._blocker):
+            if not self._max_read.has_been_decided(self._blocker):
                 return None
             self._blocker = 0
         # Each pass ends with a reader, or moves the pending position to a later ledger, so it ends.

@@ -455,6 +455,10 @@ class TailWait:
         """Whether something in this process stopped at a transaction that is not decided."""
         return self.max_read is not None and bool(self.max_read.blocked)
 
+    def forget_ended(self) -> bool:
+        """Return whether something that stopped at a transaction may go on: once for each that ended."""
+        return self.max_read is None or self.max_read.forget_ended()
+
     def has_moved(self, seen_tail: int) -> bool:
         """Whether there may be more to read than when the tail was ``seen_tail``: something was appended, or
         a transaction has ended.

@@ -15,7 +15,7 @@ from embeddedpulsar._engine.log.log_opening import PROCESS
 from embeddedpulsar._engine.platform import threads, timing
 from embeddedpulsar._engine.platform.descriptors import late_imports
 from embeddedpulsar._engine.platform.timing import is_idle
-from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout
+from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout, NotAllowedError, StorageError
 from embeddedpulsar.records import TYPE_CHECKING, Protocol, TypeVar
 
 if TYPE_CHECKING:
@@ -264,6 +264,8 @@ class StoreTransactions:
                     # What is pending keeps its id from being folded, so this is a subscription that is older
                     # than the log, from a backup: the messages are delivered again.
                     outcome = _ABORTED
+                elif self.end_if_abandoned(txn_id):
+                    outcome = int(self.outcome(txn_id))
                 elif txn_id not in self._seen:
                     self._note_open(txn_id)
             outcomes.append(outcome)
@@ -284,6 +286,22 @@ class StoreTransactions:
         if self._host.refusal is None:
             return self.log().await_end(txn_id)
         return not self.outcome(txn_id).is_final
+
+    def end_if_abandoned(self, txn_id: int) -> bool:
+        """End a transaction if no process can go on with it, and return whether it has ended. For those that
+        are about to answer that there is nothing, also under the locks of topics and subscriptions, which
+        come before that of transactions. Waits 0.2 s at most, and only if it is to be ended.
+        """
+        if self._host.refusal is not None:
+            return False  # `outcome` told already, of a dead process as well
+        try:
+            if not timing.within(_PATIENCE_S, self.log().end_if_abandoned, txn_id):
+                return False
+        except (LockTimeout, AlreadyClosed, NotAllowedError, StorageError, OSError):
+            return False  # those that wait, and housekeeping, try again, and report it
+        with contextlib.suppress(RuntimeError):  # the store is being closed
+            self._host.chores.call_later(0.0, self._call_on_ended)
+        return True
 
     def note_blocked(self, txn_id: int) -> None:
         """A reader stopped at a transaction: look at that a little later, for readers that only poll."""
@@ -423,6 +441,7 @@ class TopicOutcomes:
         "_folded",
         "_transactions",
         "await_end",
+        "end_if_abandoned",
         "is_any_open",
         "note_blocked",
         "range_of",
@@ -433,6 +452,7 @@ class TopicOutcomes:
         self._directory: Final = directory
         self._folded: FoldedOutcomes | None = None
         self.await_end: Final = transactions.await_end
+        self.end_if_abandoned: Final = transactions.end_if_abandoned
         self.is_any_open: Final = transactions.is_any_open
         self.note_blocked: Final = transactions.note_blocked
         self.range_of: Final = transactions.range_of

@@ -495,7 +495,7 @@ class SharedState:
                 if self.control.words[_RANGE_OWNER]:
                     self._assign_taken()
                 if self._replica.state.pending_acks.transactions:
-                    self.unwritten_ends = self._ends_of_transactions()
+                    self.unwritten_ends = self.ends_of_transactions()
                     if self.unwritten_ends and not joins_ends:
                         self.settle()
                 result = body(self._replica.state)
@@ -511,7 +511,7 @@ class SharedState:
             self._flusher.sync()
         return result
 
-    def _ends_of_transactions(self) -> list[record.TransactionEnd]:
+    def ends_of_transactions(self) -> list[record.TransactionEnd]:
         """The ends of those of the open transactions that ended meanwhile. The state follows them under the
         lock, before anything is decided that depends on them: what they acknowledged may be neither delivered
         nor held back.

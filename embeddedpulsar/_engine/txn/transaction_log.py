@@ -62,6 +62,7 @@ _LONG_JOURNALS: Final = 128 << 10
 _BACKSTOP_S: Final = 1.0
 """How often a transaction that is waited for is looked at though no process rang."""
 _DEATH_RETRY_S: Final = 5e-3
+_MOST_ASKED: Final = 64
 _MS: Final = 1000.0
 
 
@@ -153,6 +154,7 @@ class TransactionLog:
         self._words: Final = shared.control.words
         self._waiter_slot = 0
         self._awaited: dict[int, int] = {}  # the groups in which this process is announced, by id
+        self._asked: dict[int, OpenTransaction] = {}  # as their slots were; see `end_if_abandoned`
         self._timer: Timer | None = None
         self._watches: Final = _Watches(shared.options.mailbox, self._on_death)
 
@@ -295,13 +297,17 @@ class TransactionLog:
             self._watches.add(txn_id, owner)
         return wait
 
-    def _announce(self, txn_id: int) -> tuple[Wait, Step, int]:
-        words, control = self._words, self.control
-        if txn_id >= words[_NEXT_ID]:
+    def _drive_on(self, txn_id: int) -> tuple[Step, int]:
+        """End a transaction if no process can go on with it: the last step, and its slot. Under the lock."""
+        if txn_id >= self._words[_NEXT_ID]:
             self._shared.skip_unknown(txn_id)
         self._shared.catch_up()
-        slot = control.find(txn_id)
-        step = self._shared.drive(Intent.TEND, txn_id, slot)
+        slot = self.control.find(txn_id)
+        return self._shared.drive(Intent.TEND, txn_id, slot), slot
+
+    def _announce(self, txn_id: int) -> tuple[Wait, Step, int]:
+        words, control = self._words, self.control
+        step, slot = self._drive_on(txn_id)
         view = self._shared.view(txn_id >> SHIFT)
         if view is None:
             return Wait(Outcome.FOLDED), step, 0
@@ -322,6 +328,39 @@ class TransactionLog:
         if self._waiter_slot == OTHERS:
             left_s = min(left_s, OTHERS_POLL_S)
         return Wait(outcome, left_s, transaction), step, words[_JOURNAL]
+
+    def end_if_abandoned(self, txn_id: int) -> bool:
+        """End a transaction if its process is dead, or its deadline has passed: for those that are about to
+        answer that there is nothing. As long as it can go on, no lock is taken, and no ring asked for: about
+        7 us, 12 to 40 the first time.
+
+        Returns:
+            Whether it has ended.
+
+        Raises:
+            LockTimeout: another process stayed in the lock.
+            StorageError: it was decided by a process that died, and cannot be made durable.
+        """
+        while not self.outcome(txn_id).is_final:
+            transaction = self._asked.get(txn_id)
+            state = SlotState.FREE if transaction is None else self.control.state_of(transaction.slot, txn_id)
+            if transaction is None or state is not transaction.state:
+                slot = self.control.find(txn_id)
+                transaction = None if slot == NO_SLOT else self.control.read_slot(slot)
+                if transaction is not None and transaction.txn_id == txn_id:
+                    if len(self._asked) >= _MOST_ASKED:
+                        self._asked.clear()
+                    self._asked[txn_id] = transaction
+            if transaction is not None and not self._is_abandoned(transaction):
+                return False
+            step, word = self._shared.section(lambda: (self._drive_on(txn_id)[0], self._words[_JOURNAL]))
+            if step is not Step.FLUSH:
+                break
+            if transaction is not None and self.options.peers.is_alive(transaction.owner):
+                return False  # it is about to show what it decided
+            self._shared.wait_durable(word)
+        self._asked.pop(txn_id, None)
+        return self.outcome(txn_id).is_final
 
     def end_wait(self, txn_id: int) -> None:
         """The caller does not wait any more for what it announced."""
@@ -437,16 +476,16 @@ class TransactionLog:
         Returns:
             How many were ended.
         """
-        peers = self.options.peers
         # Without the lock first: usually nothing is due.
-        due = []
-        for transaction in self.open_transactions():
-            is_late = transaction.deadline_ms > 0 and self._left_ms(transaction) <= 0
-            # A prepared one has no owner, and waits; decided, it was ended by a process that may be gone.
-            is_left = transaction.state is not SlotState.PREPARED and not peers.is_alive(transaction.owner)
-            if is_late or is_left:
-                due.append(transaction)
-        return self._tend_each(due)
+        return self._tend_each([each for each in self.open_transactions() if self._is_abandoned(each)])
+
+    def _is_abandoned(self, transaction: OpenTransaction) -> bool:
+        """Whether no process can go on with it. Lock-free."""
+        if transaction.deadline_ms > 0 and self._left_ms(transaction) <= 0:
+            return True
+        # A prepared one has no owner, and waits; decided, it was ended by a process that may be gone.
+        is_prepared = transaction.state is SlotState.PREPARED
+        return not is_prepared and not self.options.peers.is_alive(transaction.owner)
 
     def _left_ms(self, transaction: OpenTransaction) -> int:
         """Until its deadline, which it has."""

@@ -317,6 +317,10 @@ class Delivery(Source):
         """Whether messages wait for the end of a transaction. It changes no word: this process is rung."""
         return self._ledger.waits.is_blocked
 
+    def forget_ended(self) -> bool:
+        """Return whether messages that waited for a transaction may be there: once for each that ended."""
+        return self._ledger.waits.forget_ended()
+
     @property
     def is_of_deleted_topic(self) -> bool:
         return is_deleted(self._ledger.words)

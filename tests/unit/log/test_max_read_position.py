@@ -24,6 +24,7 @@ class FakeOutcomes:
     def __init__(self) -> None:
         self.by_id: dict[int, int] = {}
         self.awaited: list[int] = []
+        self.abandoned: set[int] = set()
         self.may_have_open = True
 
     def outcome(self, txn_id: int) -> int:
@@ -39,6 +40,12 @@ class FakeOutcomes:
 
     def note_blocked(self, txn_id: int) -> None:
         """Nobody looks."""
+
+    def end_if_abandoned(self, txn_id: int) -> bool:
+        """It is, if the test says so; then it is aborted."""
+        if txn_id in self.abandoned:
+            self.by_id[txn_id] = ABORTED
+        return self.outcome(txn_id) in (COMMITTED, ABORTED)
 
     def await_end(self, txn_id: int) -> bool:
         """Note the wish."""
@@ -103,6 +110,26 @@ def drain_of(topic: Topic, *expected: bytes) -> list[bytes]:
     views = drain(topic.log.cursor(START, inclusive=True))
     assert payloads(views) == list(expected)
     return [view.payload for view in views]
+
+
+def test_what_no_process_can_go_on_with_holds_nothing_back(topic: Topic):
+    """It is ended by the cursor or the figure that meets it, whichever asks first; the next one holds."""
+    topic.send(1, b"a")
+    send(topic.log, b"b")
+    topic.send(2, b"c")
+    topic.outcomes.abandoned.add(1)
+    cursor = topic.log.cursor(START, inclusive=True)
+    assert payloads(drain(cursor)) == [b"b"]
+    assert drain(cursor) == []
+    assert list(topic.log.waits.max_read.blocked) == [2]
+    assert not topic.log.waits.max_read.has_ended()
+    last = topic.send(3, b"d")
+    assert topic.log.last_readable().entry_id == 1
+    topic.outcomes.abandoned.update((2, 3))
+    assert topic.log.max_read_position() == last
+    assert topic.log.last_readable().entry_id == 1
+    assert drain(cursor) == []
+    assert topic.log.waits.forget_ended() and topic.log.waits.forget_ended()
 
 
 def test_a_cursor_steps_over_what_was_aborted(topic: Topic):

@@ -164,18 +164,60 @@ def test_a_late_commit_is_refused_though_nobody_met_the_transaction(tmp_path: Pa
 def test_what_a_dead_process_left_is_aborted(tmp_path: Path) -> None:
     """By a look, and by a reader that waits for it."""
     with Process(tmp_path) as other:
-        for end in ("tend", "wait", "death"):
+        for end in ("tend", "wait", "death", "question"):
             one = Process(tmp_path)
             transaction, label = one.begun(), one.mailbox.uuid
+            assert not other.log.end_if_abandoned(transaction.id)
             one.die()
             if end == "tend":
                 assert other.log.tend() == 1
             elif end == "wait":
                 assert other.log.wait_for_outcome(transaction.id, 0.0) is Outcome.UNDECIDED
                 assert other.log.wait_for_outcome(transaction.id, 5.0) is Outcome.ABORTED
-            else:
+            elif end == "death":
                 assert other.log.end_those_of(label) == 1
+            assert other.log.end_if_abandoned(transaction.id)
             assert other.log.outcome(transaction.id) is Outcome.ABORTED
+        assert_whole(other.log)
+
+
+def test_a_question_ends_what_cannot_go_on(tmp_path: Path) -> None:
+    """Overdue, in a slot that was used again, or unknown; and not what is prepared."""
+    clock = ManualClock()
+    with Process(tmp_path, clock) as one, Process(tmp_path, clock) as other:
+        late, prepared = one.begun(500), one.begun()
+        assert not other.log.end_if_abandoned(late.id)
+        prepared.prepare("label")
+        assert not other.log.end_if_abandoned(prepared.id)
+        clock.advance(0.6)
+        assert other.log.end_if_abandoned(late.id)
+        assert late.state is TransactionState.TIME_OUT
+        assert not other.log.end_if_abandoned(prepared.id)
+        again = one.begun()
+        assert not other.log.end_if_abandoned(again.id)
+        again.commit()
+        assert other.log.end_if_abandoned(again.id)
+        assert other.log.outcome(again.id) is Outcome.COMMITTED
+        assert other.log.end_if_abandoned(again.id + 1)  # of a log that is newer than these files
+        assert other.log.outcome(again.id + 1) is Outcome.ABORTED
+        prepared.abort()
+
+
+def test_a_question_finishes_a_commit_that_was_not_flushed(tmp_path: Path) -> None:
+    """Its process could not flush it, and died."""
+    with disk.use(FaultyDisk()) as faulty, Process(tmp_path, durability="flush") as other:
+        assert isinstance(faulty, FaultyDisk)
+        one = Process(tmp_path, durability="flush")
+        transaction = one.begun()
+        faulty.fail("fdatasync", path="journal", times=9)
+        faulty.fail("fsync", path="snapshot", times=9)
+        with pytest.raises(StorageError):
+            transaction.commit()
+        faulty.heal()
+        assert not other.log.end_if_abandoned(transaction.id)
+        one.die()
+        assert other.log.end_if_abandoned(transaction.id)
+        assert other.log.outcome(transaction.id) is Outcome.COMMITTED
         assert_whole(other.log)
 
 

@@ -570,6 +570,8 @@ class SharedAttachment(Attachment):
             or self._must_look
             or not self.is_fresh()
             or bool(self._ahead.chunks)
+            # After the death of their process no ring comes.
+            or (self._shared.has_pending_transactions and bool(self._shared.ends_of_transactions()))
         )
 
     def _claim(self, room: int, max_bytes: int) -> list[FetchedRange]:

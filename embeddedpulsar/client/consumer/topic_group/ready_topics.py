@@ -291,6 +291,12 @@ class ReadyTopics:
             else:
                 for number in list(self._dry):
                     self._compare(number, number + 1)
+            for number in list(self._blocked):
+                # No ring comes of a transaction whose process died before this one had asked for it.
+                delivery = self._deliveries[number]
+                if delivery is None or delivery.forget_ended():
+                    self._blocked.pop(number, None)
+                    self._make_ready(number)
         finally:
             self._lock.release()
 

@@ -22,6 +22,9 @@ class Log:
         self.armed = 0
         self.is_blocked = False
 
+    def forget_ended(self) -> bool:
+        return not self.is_blocked
+
     def due_ms(self) -> int:
         return self.due
 
@@ -89,6 +92,18 @@ def test_a_ring_leads_to_the_topics_that_wait_for_transactions(site: Site):
     assert site.asked() == [7]
     assert site.topics.arm()
     site.generation += 1
+    assert site.asked() == []
+
+
+def test_a_transaction_that_ends_without_a_ring(site: Site):
+    """The next look finds it: nobody had asked for a ring before its process died."""
+    site.logs[7].words[0] += 1
+    site.logs[7].is_blocked = True
+    site.generation += 1
+    assert site.asked() == [7]
+    assert site.asked() == []
+    site.logs[7].is_blocked = False
+    assert site.asked() == [7]
     assert site.asked() == []
 
 
