@@ -43,6 +43,7 @@ _MOST_WATCHED: Final = 64
 """Each owner takes a descriptor. Housekeeping finds the deaths of the others."""
 _REFRESH_S: Final = 0.05
 _PATIENCE_S: Final = 0.2
+_ASK_AGAIN_S: Final = 1.0
 _DEATH_RETRY_S: Final = 5e-3
 _ABORTED: Final = 2
 _FINAL: Final = (1, _ABORTED)
@@ -118,6 +119,7 @@ class StoreTransactions:
         self._blocked: dict[int, None] = {}
         self._blocked_timer: Timer | None = None
         self._late: Timer | None = None
+        self._ask_again_at = -1.0
         self.on_ended: Callable[[], object] = int
         self.fold: Callable[[TransactionLog, list[str]], bool] = lambda log, done: False
 
@@ -290,14 +292,18 @@ class StoreTransactions:
     def end_if_abandoned(self, txn_id: int) -> bool:
         """End a transaction if no process can go on with it, and return whether it has ended. For those that
         are about to answer that there is nothing, also under the locks of topics and subscriptions, which
-        come before that of transactions. Waits 0.2 s at most, and only if it is to be ended.
+        come before that of transactions. Waits 0.2 s at most, and only if it is to be ended, for callers too
+        that otherwise only try: another thread may be about to end it.
         """
-        if self._host.refusal is not None:
-            return False  # `outcome` told already, of a dead process as well
+        if self._host.refusal is not None or self._clock.monotonic() < self._ask_again_at:
+            return False  # read-only: `outcome` told already, of a dead process as well
         try:
-            if not timing.within(_PATIENCE_S, self.log().end_if_abandoned, txn_id):
+            if not timing.anew(_PATIENCE_S, self.log().end_if_abandoned, txn_id):
                 return False
-        except (LockTimeout, AlreadyClosed, NotAllowedError, StorageError, OSError):
+        except LockTimeout:  # a process is stopped in the lock: this does not wait for it each time
+            self._ask_again_at = self._clock.monotonic() + _ASK_AGAIN_S
+            return False
+        except (AlreadyClosed, NotAllowedError, StorageError, OSError):
             return False  # those that wait, and housekeeping, try again, and report it
         with contextlib.suppress(RuntimeError):  # the store is being closed
             self._host.chores.call_later(0.0, self._call_on_ended)
