@@ -97,7 +97,7 @@ class Storm:
                 try:
                     # Two a round: the second may hit while the first unwinds, in the middle of the finally.
                     self.budget = 2
-                    signal.setitimer(signal.ITIMER_REAL, rng.uniform(1e-6, 1e-4), rng.uniform(5e-6, 4e-5))
+                    signal.setitimer(signal.ITIMER_REAL, rng.uniform(1e-6, 1e-4), rng.uniform(2e-5, 8e-5))
                     while True:
                         self.once(me)
                 except Tick:
