@@ -351,6 +351,9 @@ def _start_from_inside(thread: Daemon) -> None:
         thread.run()  # there may be no more threads by now; this one can do it as well
 
 
+_BEGIN_S: Final = 10.0
+
+
 class LoneThread:
     """A daemon thread that is started when it is first needed, by any thread or signal handler.
 
@@ -399,6 +402,12 @@ class LoneThread:
         thread = self._thread
         if thread is None or self.is_current:
             return True
+        if not self._only.locked():
+            # It is about to begin; or never will, if there was no memory for its first steps. Then it is
+            # given up: with the lock taken from it, it ends at once should it begin after all.
+            thread.join(min(timeout_s, _BEGIN_S))
+            if self._only.acquire(False):
+                return True
         thread.join(timeout_s)
         return thread.is_over
 

@@ -205,7 +205,8 @@ def test_a_topic_with_a_threshold_is_kept_until_its_first_compaction(admin, clie
     send(client, ("b", b"1"))
     assert admin.topics().trim_topic(TOPIC) == 0
     admin.topics().set_compaction_threshold(TOPIC, 0)
-    assert admin.topics().trim_topic(TOPIC) == 1
+    admin.topics().trim_topic(TOPIC)  # unless housekeeping was faster
+    assert len(admin.topics().get_internal_stats(TOPIC).ledgers) == 1
 
 
 def test_thresholds(admin, client):

@@ -122,3 +122,16 @@ def test_a_thread_after_threads_were_replaced(monkeypatch):
     assert runners == [thread.runner]
     assert thread.runner != threads.current_id()
     assert thread.ident is None
+
+
+def test_a_lone_thread_that_never_begins_is_given_up(monkeypatch):
+    """There was no memory for its first steps: who waits for its end goes on, and it does nothing later."""
+    calls: list[int] = []
+    lone = threads.LoneThread(lambda: calls.append(1), "lost")
+    lost: list[threads.Daemon] = []
+    monkeypatch.setattr(threads, "_start", lost.append)
+    monkeypatch.setattr(threads, "_BEGIN_S", 0.01)
+    lone.start()
+    assert lone.is_started and lone.wait_over()
+    lost[0].run()
+    assert not calls

@@ -26,6 +26,7 @@ from embeddedpulsar._engine.store import store_root
 from embeddedpulsar._engine.store.care import store_repair
 from embeddedpulsar._engine.store.care.store_repair import repair_store
 from embeddedpulsar._engine.store.store import Store
+from embeddedpulsar._engine.txn.transaction import Transaction
 from embeddedpulsar.exceptions import UnsupportedFormatVersion
 from embeddedpulsar.testing import assert_clean
 from tests.children import die_at
@@ -88,6 +89,15 @@ def format_of(root: Path) -> int:
     return meta.format
 
 
+def abort_it(store: Store) -> None:
+    """Have the store know of the transaction that the entries are of: a log without it is damaged."""
+    for _ in range(7):
+        transaction = Transaction(store.transactions.log(), 60_000)
+        assert transaction.id
+        transaction.abort()
+    assert transaction.id == 7
+
+
 def test_a_store_without_them_is_what_it_was(store: Store, root: Path):
     """Version 1 everywhere: releases that know no other read and write it."""
     ledger = ledger_of(store)
@@ -118,6 +128,8 @@ def test_the_first_of_them_begins_a_ledger(store: Store, root: Path, kind: str):
     assert versions(root) == [1, 2, 2]
     with Admin(root) as admin:
         assert admin.format_version() == 2
+    if kind == "transaction":
+        abort_it(store)
 
 
 def test_an_empty_topic_begins_with_it(store: Store, root: Path):
@@ -125,6 +137,7 @@ def test_an_empty_topic_begins_with_it(store: Store, root: Path):
     ledger = ledger_of(store)
     ledger.append(REVISED["transaction"], check_open=int)
     assert (format_of(root), versions(root)) == (2, [2])
+    abort_it(store)
 
 
 def test_other_topics_stay_as_they_are(store: Store, root: Path):
