@@ -132,7 +132,9 @@ if TYPE_CHECKING:
     from embeddedpulsar.damage import Damage, DamageHook
     from embeddedpulsar.encryption import EncryptionContext, EncryptionKey
     from embeddedpulsar.enums import SchemaCompatibilityStrategy
-    from embeddedpulsar.functions.context import Context, Function, IdentitySerDe, PickleSerDe, SerDe
+    from embeddedpulsar.functions.context import Context
+    from embeddedpulsar.functions.function import Function
+    from embeddedpulsar.functions.serde import IdentitySerDe, PickleSerDe, SerDe
     from embeddedpulsar.policies import (
         BatchReceivePolicy,
         ConsumerBatchReceivePolicy,
@@ -153,7 +155,7 @@ _INTERCEPTORS = "embeddedpulsar.client.interceptors"
 _STATISTICS = "embeddedpulsar.client.statistics"
 _TRANSACTION = "embeddedpulsar.client.transaction"
 _POLICIES = "embeddedpulsar.policies"
-_SERDE = "embeddedpulsar.functions.context"
+_SERDE = "embeddedpulsar.functions.serde"
 _LAZY = {
     "Authentication": _NETWORK,
     "AuthenticationAthenz": _NETWORK,
@@ -178,7 +180,7 @@ _LAZY = {
     "EncryptionKeyInfo": "embeddedpulsar.crypto.keys",
     "Consumer": "embeddedpulsar.client.consumer.consumer",
     "Context": "embeddedpulsar.functions.context",
-    "Function": "embeddedpulsar.functions.context",
+    "Function": "embeddedpulsar.functions.function",
     "IdentitySerDe": _SERDE,
     "PickleSerDe": _SERDE,
     "SerDe": _SERDE,

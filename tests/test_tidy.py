@@ -35,7 +35,7 @@ MAY_PRINT = ("embeddedpulsar.cli",)
 
 # Modules that may pickle -> why.
 MAY_PICKLE: dict[str, str] = {
-    "embeddedpulsar.functions.context": "PickleSerDe of pulsar.functions, asked for by its name",
+    "embeddedpulsar.functions.serde": "PickleSerDe of pulsar.functions, asked for by its name",
 }
 
 # Modules whose named tuples are those of `typing` -> why.

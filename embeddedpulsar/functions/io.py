@@ -23,7 +23,7 @@ from embeddedpulsar import schema as schemas
 from embeddedpulsar.client.consumer.topic_group.topic_pattern import TopicPattern
 from embeddedpulsar.enums import CompressionType, ConsumerType, HashingScheme, SchemaType
 from embeddedpulsar.exceptions import InvalidConfiguration, ProducerBusy, Timeout
-from embeddedpulsar.functions.context import Context, SerDe
+from embeddedpulsar.functions.context import Context
 from embeddedpulsar.functions.engine import Backoff, partition_hash
 from embeddedpulsar.functions.function_config import FunctionConfig
 from embeddedpulsar.functions.function_status import InstanceReport
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from embeddedpulsar.client.client import Client
     from embeddedpulsar.client.consumer.consumer import Consumer
     from embeddedpulsar.client.producer.producer import Producer
+    from embeddedpulsar.functions.serde import SerDe
     from embeddedpulsar.message import Message
 
 

@@ -15,8 +15,9 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
 from embeddedpulsar.exceptions import InvalidConfiguration
-from embeddedpulsar.functions.context import Context, IdentitySerDe, PickleSerDe, SerDe
+from embeddedpulsar.functions.context import Context
 from embeddedpulsar.functions.function_config import FunctionConfig
+from embeddedpulsar.functions.serde import IdentitySerDe, PickleSerDe, SerDe
 from embeddedpulsar.records import Protocol
 
 if TYPE_CHECKING:

@@ -379,8 +379,6 @@ class SharedState:
         self._notes: deque[str] = deque()  # what to log
         self._rings: Final = RingSweep(directory)
         self._gone = ""  # a directory to be removed
-        self.unwritten_ends: list[record.TransactionEnd] = []
-        """Of transactions: `commit` writes them in front of its commands."""
         self.is_damaged = False
         """Whether something is left of a subscription, and nothing says which it is. It is kept."""
         self._is_published = True
@@ -467,16 +465,11 @@ class SharedState:
 
     # -- transactions ------------------------------------------------------------------------------
 
-    def transact(
-        self, body: Callable[[SubscriptionState], R], *, is_flushed: bool = True, joins_ends: bool = False
-    ) -> R:
+    def transact(self, body: Callable[[SubscriptionState], R], *, is_flushed: bool = True) -> R:
         """Run ``body`` on the caught-up state, under the lock; what it changes it passes to `commit`.
 
         ``body`` must not block, log, or call back into the subscription. At level "flush" what it changed is
         durable on return, unless the caller says that it is flushed with more: not ``is_flushed``.
-
-        With ``joins_ends`` the ends of transactions are written with what ``body`` commits, in one append. It
-        calls `settle` before a decision that depends on them, and forgets those that it leaves.
 
         Raises:
             AlreadyClosed: closed, or made by the parent of this forked process.
@@ -495,9 +488,7 @@ class SharedState:
                 if self.control.words[_RANGE_OWNER]:
                     self._assign_taken()
                 if self._replica.state.pending_acks.transactions:
-                    self.unwritten_ends = self.ends_of_transactions()
-                    if self.unwritten_ends and not joins_ends:
-                        self.settle()
+                    self._settle_transactions()
                 result = body(self._replica.state)
             finally:
                 self._lock.release()
@@ -531,16 +522,15 @@ class SharedState:
         now_ms = self._clock.wall_ms()
         return [record.TransactionEnd(*end, now_ms) for end in ended]
 
-    def settle(self) -> bool:
-        """Have the state follow `unwritten_ends`. False if there are none. Inside `transact`."""
-        ends, self.unwritten_ends = self.unwritten_ends, []
+    def _settle_transactions(self) -> None:
+        """Have the state follow the ends of transactions. Inside `transact`."""
+        ends = self.ends_of_transactions()
         if not ends:
-            return False
+            return
         with contextlib.suppress(StorageFullError):  # the entries stay where they are until there is room
             self.commit(ends)
         if failpoints.ACTIVE:
             failpoints.hit("transactions:settled")
-        return True
 
     @property
     def has_pending_transactions(self) -> bool:
@@ -592,8 +582,6 @@ class SharedState:
     def commit(self, commands: Sequence[record.Command]) -> int:
         """Commit commands, apply them and publish the outcome; returns their effects. Inside `transact`."""
         replica = self._replica
-        if self.unwritten_ends:
-            commands, self.unwritten_ends = [*self.unwritten_ends, *commands], []
         if self.control.words[_RANGE_OWNER] and not self.open_range.admits(commands, replica.state):
             self.close_range()
         replica.effects = NONE

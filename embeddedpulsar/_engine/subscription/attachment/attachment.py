@@ -338,10 +338,6 @@ class Acknowledger:
                 raise CumulativeAcknowledgementNotAllowedError(
                     f"consumers share the messages of subscription {state.name!r}; acknowledge one by one"
                 )
-            # Single entries that are neither acknowledged nor pending before the ends of other transactions
-            # are not after them. So these need no append of their own.
-            if parts or command.through is not None:
-                shared.settle()
             if parts:
                 acks = state.acks
                 left = [one for one in parts if not acks.is_acked(Position(*one))]
@@ -349,8 +345,6 @@ class Acknowledger:
             else:
                 full = command
             refusal = state.pending_acks.refusal(full, state.acks)
-            if refusal and shared.settle():
-                refusal = state.pending_acks.refusal(full, state.acks)
             if refusal:
                 raise TransactionConflict(
                     f"transaction {name} cannot acknowledge in subscription {state.name!r} of {log.name}: "
@@ -363,14 +357,8 @@ class Acknowledger:
             first = [Ack(ack.consumer_id, ack.epoch, tuple(more), ())] if more else []
             return shared.commit([*first, full]) & STALE == 0
 
-        def joined(state: SubscriptionState) -> bool:
-            try:
-                return body(state)
-            finally:
-                shared.unwritten_ends.clear()  # the next that takes the lock finds them again
-
         # Flushed with all that the transaction did, by its commit.
-        return shared.transact(joined, is_flushed=False, joins_ends=True)
+        return shared.transact(body, is_flushed=False)
 
     def _commit_ack(self, commands: Sequence[record.Command], highest: Position) -> bool:
         """Commit acknowledgements of entries up to ``highest``."""
