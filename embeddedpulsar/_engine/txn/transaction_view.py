@@ -54,6 +54,9 @@ _NOT_COMMITTED: Final = bytes(
 """Translates bytes that were derived: what the journal does not have as committed may be open."""
 
 
+_DECISIONS: Final = (record.COMMIT, record.PREPARE, record.ABORT)
+
+
 class _Words(NamedTuple):
     """The control words that can be believed, if there are such."""
 
@@ -292,22 +295,23 @@ class TransactionView:
         """The journal word of the last `refresh`; 0 where no word can be believed."""
         return 0 if self._journal is None else self._journal.followed
 
-    def decided_since(self, word: int) -> list[record.Commit | record.Prepare] | None:
-        """What was committed or prepared between a journal word, of an earlier `refresh`, and now; None where
-        that is not known: the words are not believed, or the journal from then is gone."""
+    def decided_since(self, word: int) -> list[record.Commit | record.Prepare | record.Abort] | None:
+        """What was committed, prepared, or aborted by a record, between a journal word, of an earlier
+        `refresh`, and now; None where that is not known: the words are not believed, or the journal from then
+        is gone."""
         control = self._words.control
         if not word or control is None:
             return None
         first, at = split_journal(word)
         last, end = split_journal(control.words[TransactionWord.JOURNAL])
-        decided: list[record.Commit | record.Prepare] = []
+        decided: list[record.Commit | record.Prepare | record.Abort] = []
         for generation in range(first, last + 1):
             try:
                 journal = JournalFile(self.directory, generation, end if generation == last else None)
             except FileNotFoundError:
                 return None
             for offset, entry in journal.records(strict=False):
-                if (generation > first or offset > at) and entry.type in (record.COMMIT, record.PREPARE):
+                if (generation > first or offset > at) and entry.type in _DECISIONS:
                     decided.append(record.RECORDS.decode(entry.type, entry.payload))
             if journal.damage:
                 return None

@@ -73,7 +73,7 @@ from embeddedpulsar._engine.format.segment_header import (
     SLOT_SIZE,
     SLOTS_OFFSET,
 )
-from embeddedpulsar._engine.format.transaction_record import SUBSCRIPTION
+from embeddedpulsar._engine.format.transaction_record import SUBSCRIPTION, Abort
 from embeddedpulsar._engine.log.log_check import trusted_words
 from embeddedpulsar._engine.log.segment import ledgers_with_cold, read_segment_header
 from embeddedpulsar._engine.log.topic_control import boot_in
@@ -618,8 +618,16 @@ class TransactionMoment:
         decided = self._view.decided_since(word)
         if decided is None:
             return lambda directory: True
+        # Where one that the decisions have as prepared was aborted behind them, a journal that is taken now
+        # says so, and lacks what a commit of the copy needs. The record of an abort names no participants.
+        prepared = {each.txn_id: each.participants for each in self._view.prepared()}
         names = {
-            facts.name for command in decided for facts in command.participants if facts.kind == SUBSCRIPTION
+            facts.name
+            for command in decided
+            for facts in (
+                prepared.get(command.txn_id, ()) if isinstance(command, Abort) else command.participants
+            )
+            if facts.kind == SUBSCRIPTION
         }
         return lambda directory: any(f"{name}/".startswith(f"{directory}/") for name in names)
 

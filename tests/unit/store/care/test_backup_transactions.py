@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from embeddedpulsar import Admin, Client, ConsumerType
+from embeddedpulsar._engine.store.care.store_cut import TransactionMoment
 from embeddedpulsar.client.transaction import Transaction
 from embeddedpulsar.exceptions import StorageError
 from embeddedpulsar.testing import assert_clean
@@ -114,6 +115,20 @@ def test_a_prepared_one_is_prepared_in_the_copy(site: Site) -> None:
     txn.commit()
     (second,) = site.client.prepared_transactions()
     site.client.resume_transaction(second).abort()
+
+
+def test_a_prepared_one_that_is_aborted_behind_the_decisions(site: Site) -> None:
+    """A journal of a subscription that is taken then lacks what a commit in the copy needs: it is named."""
+    prepare(site)
+    transform(site, 3, lambda txn: txn.prepare("invoice"))
+    moment = TransactionMoment(str(site.root))
+    moment.advance()
+    directories = [path.name for path in (Path(site.root) / "topics").iterdir()]
+    assert not any(map(moment.named_since(), directories))
+    (prepared,) = site.client.prepared_transactions()
+    site.client.resume_transaction(prepared).abort()
+    assert len(list(filter(moment.named_since(), directories))) == 1  # that of the inputs
+    moment.close()
 
 
 def test_one_that_never_stops_is_held_up_in_the_end(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
