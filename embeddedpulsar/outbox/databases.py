@@ -211,10 +211,6 @@ class AlchemySession:
         self._owner.rollback()
 
 
-def _module_of(connection: object) -> str:
-    return type(connection).__module__.partition(".")[0]
-
-
 def _is_alchemy_session(connection: object) -> bool:
     orm = sys.modules.get("sqlalchemy.orm")
     return orm is not None and isinstance(connection, (orm.Session, orm.scoped_session))

@@ -161,7 +161,7 @@ class TransactionWord:
     HINT: Final = 49  # the slot to try first
     COMMITS: Final = 56
     ABORTS: Final = 57
-    TEARS: Final = 58  # committed transactions of which a power loss took a part
+    TEARS: Final = 58  # kept for a count of torn transactions; nothing raises it
     WAITERS: Final = 72  # bitmap of the groups in which a process waits for an outcome
 
 

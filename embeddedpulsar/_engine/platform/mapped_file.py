@@ -43,7 +43,6 @@ _MAP_FIXED: Final = 0x10
 _MADV_POPULATE_WRITE: Final = 23
 _HAS_POPULATE: Final = sys.platform == "linux" and hasattr(mmap.mmap, "madvise")
 _ANONYMOUS: Final = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0x4000)
-_FAILED: Final = (1 << 64) - 1
 _WORDS_OF_PY_BUFFER: Final = 10
 _calls: _Calls | None = None
 NO_FILE: Final = os.stat_result((0,) * 10)

@@ -36,11 +36,6 @@ _ONE_DEFINITION: Final = "null"
 """What `Schema` gives as the definition of a type that needs none."""
 
 
-def is_registered(info: SchemaInfo) -> bool:
-    """Whether a topic stores schemas of this type: not those of plain bytes, or of clients alone."""
-    return info.schema_type().value > 0
-
-
 def why_invalid(info: SchemaInfo) -> str:
     """What is wrong with a definition; empty for nothing."""
     # By the kinds of definitions: in Avro's notation, descriptors of Protobuf, and pairs of either.

@@ -686,14 +686,6 @@ class TransactionLog:
             if size > _LONG_JOURNALS:
                 self._shared.section(self._shared.rewrite)
 
-    def note_torn(self, count: int) -> None:
-        """Count committed transactions of which a power loss took a part."""
-
-        def body() -> None:
-            self._words[TransactionWord.TEARS] += count
-
-        self._shared.section(body)
-
     def sync(self) -> None:
         """Make everything that was decided so far survive a power loss."""
         self._shared.sync()

@@ -765,9 +765,6 @@ class SharedAttachment(Attachment):
 
     # -- waiting -----------------------------------------------------------------------------------
 
-    def _is_announced(self) -> bool:
-        return self._sleep.is_announced()
-
     def _announce(self, seen_version: int) -> bool:
         if not self._sleep.can_announce() or not super()._announce(seen_version):
             return False
