@@ -160,8 +160,12 @@ class Folder:
         while names:
             names = self._session.catalog.names_from(f"{PERSISTENT}://", start, _NAMES)
             for name in names:
-                with contextlib.suppress(TopicNotFound, FileNotFoundError):  # it was deleted meanwhile
-                    yield from self._fold_name(log, name, below)
+                with contextlib.suppress(TopicNotFound):  # it was deleted meanwhile
+                    try:
+                        yield from self._fold_name(log, name, below)
+                    except FileNotFoundError:
+                        if self._directory_of(name):
+                            raise  # a file of a topic that is there: nothing may be forgotten without it
                 yield
             start = f"{names[-1]}\0" if names else start
         failpoints.hit("fold:topics_done")
@@ -169,11 +173,8 @@ class Folder:
         done.append(f"the outcomes of {below - before:,} finished transactions were folded into their topics")
 
     def _fold_name(self, log: TransactionLog, name: str, below: int) -> Iterator[None]:
-        entry = self._session.catalog.find(name)
-        if entry is None or not entry.is_made or entry.partitions:
-            return
-        directory = self._session.directories.path(entry)
-        if not os.path.isdir(directory):
+        directory = self._directory_of(name)
+        if not directory:
             return
         # What was admitted before is stored by the process that is in the lock.
         lock = FileLock(lock_path(directory))
@@ -184,6 +185,14 @@ class Folder:
             lock.close()
         yield from self._fold_topic(log, name, directory, below)
         yield from self._settle(name, directory)
+
+    def _directory_of(self, name: str) -> str:
+        """Of a topic that may have entries; empty if there is none."""
+        entry = self._session.catalog.find(name)
+        if entry is None or not entry.is_made or entry.partitions:
+            return ""
+        directory = self._session.directories.path(entry)
+        return directory if os.path.isdir(directory) else ""
 
     def _fold_topic(self, log: TransactionLog, name: str, directory: str, below: int) -> Iterator[None]:
         while True:
@@ -220,14 +229,7 @@ class Folder:
         place = subscriptions_path(directory)
         with contextlib.suppress(FileNotFoundError):
             for number, each in enumerate(descriptors.names_in(place)):
-                path = os.path.join(place, each)
-                with contextlib.suppress(FileNotFoundError, NotADirectoryError):  # it ended meanwhile
-                    word = _journal_word(path)
-                    if self._settled.get(path) == word:
-                        continue
-                    if not may_have_pending(path):
-                        self._settled[path] = word
-                        continue
+                if self._may_ask(os.path.join(place, each)):
                     use = self._use_topic(name)
                     try:
                         _settle_all(use.topic)
@@ -235,6 +237,23 @@ class Folder:
                         use.release()
                 if number % _SUBSCRIPTIONS == 0:
                     yield
+
+    def _may_ask(self, path: str) -> bool:
+        """Whether a subscription may have something pending, and so may ask for an outcome."""
+        try:
+            word = _journal_word(path)
+            if self._settled.get(path) == word:
+                return False
+            if may_have_pending(path):
+                return True
+        except NotADirectoryError:  # of another program
+            return False
+        except FileNotFoundError:
+            # It ended meanwhile. Or it has no control words yet, as in a store that was restored, or another
+            # generation of its journal by now: then it is opened, and says so itself.
+            return os.path.isdir(path)
+        self._settled[path] = word
+        return False
 
     def close(self) -> None:
         """Look at nothing from here on. Waits for the slice that is under way."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from embeddedpulsar import Client, ConsumerType, MessageId
+from embeddedpulsar import Admin, Client, ConsumerType, MessageId
 from embeddedpulsar._engine.filenames import folded_path, lock_path, outcomes_in
 from embeddedpulsar._engine.format.control import OUTCOMES_PER_FILE, TransactionWord
 from embeddedpulsar._engine.format.entry import EntryContent, EntryFields, ProducerPrefix, encode
@@ -256,6 +256,46 @@ def test_what_is_pending_in_a_subscription_is_settled_first(
     assert flushed and not subscription._shared.has_pending_transactions
     assert subscription.mark_delete == position
     assert site.log.outcome(transaction.id) is Outcome.FOLDED
+
+
+def test_a_subscription_without_control_words_is_asked_too(site: Site, tmp_path: Path) -> None:
+    """As in a store that was restored, which folds soon: the next id is behind the reserved range."""
+    topic = site.topic("a")
+    position = Position(*topic.ledger.append(encode(EntryContent([b"x"], 0, False), PREFIX))[:2])
+    topic.create_subscription("s", Position(position.ledger_id, -1))
+    transaction = site.begin()
+    attachment = topic.use_subscription("s").attach("consumer", client_uuid=site.store.mailbox.uuid)
+    attachment.acknowledge([position], {}, transaction=(0, transaction.id))
+    attachment.detach()
+    site.store.transactions.on_ended = int
+    transaction.commit()
+    with Admin(site.root) as admin:
+        admin.backup(tmp_path / "backup")
+    Admin.restore(tmp_path / "backup", tmp_path / "copy")
+    copy = Site(tmp_path / "copy")
+    copy.fold()
+    assert copy.log.outcome(transaction.id) is Outcome.FOLDED
+    assert copy.topic("a").use_subscription("s").mark_delete == position
+    copy.store.release()
+    assert_clean(tmp_path / "copy")
+
+
+def test_a_file_that_is_missing_holds_it_up(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may have what the document of the topic is to say."""
+    aborted = site.aborted("a")
+    site.end_range()
+
+    def missing(*arguments: object) -> Iterator[list[tuple[int, int, int]]]:
+        raise FileNotFoundError("moved meanwhile")
+        yield []
+
+    with monkeypatch.context() as patch:
+        patch.setattr(transaction_folding, "entries_of_transactions", missing)
+        with pytest.raises(ChoresFailed, match="moved meanwhile"):
+            site.fold()
+    assert site.log.outcome(aborted) is Outcome.ABORTED
+    site.fold()
+    assert site.log.outcome(aborted) is Outcome.FOLDED and site.document("a").ids() == {aborted}
 
 
 def test_a_document_of_another_process_is_not_replaced(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
