@@ -30,9 +30,8 @@ sys.exit(storms.main(["transactions", *sys.argv[1:]]) != 1)
 
 
 def test_orders_are_booked_once_and_whole(tmp_path):
-    """Clerks that are killed, stopped and frozen; what is acknowledged is visible, all of it and once. Copies
-    are made in the storm of full size."""
-    options = ("--kills", "12", "--orders", "200", "--no-backups", "--quiet", "--folder", str(tmp_path))
+    """Clerks that are killed, stopped and frozen; what is acknowledged is visible, all of it and once."""
+    options = ("--kills", "12", "--orders", "200", "--quiet", "--folder", str(tmp_path))
     assert "clean" in run_python(STORM, *options, timeout_s=400)
 
 

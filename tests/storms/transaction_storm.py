@@ -73,11 +73,10 @@ class TransactionStorm(KillStorm):
         clerks: int,
         kills: int,
         durability: str = "process",
-        backups: bool = True,
         seed: int,
         progress: Progress | None = None,
     ) -> None:
-        self._transactions = TransactionWorkload(folder, orders, durability, backups=backups)
+        self._transactions = TransactionWorkload(folder, orders, durability)
         crew = _Crew(self._transactions, clerks)
         super().__init__(crew, folder, producers=0, consumers=clerks + len(_BESIDE), seed=seed)
         self.report.title = f"storm of transactions, durability {durability}"
@@ -217,7 +216,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--orders", type=int, default=100_000, help="how many are booked (default 100000)")
     parser.add_argument("--clerks", type=int, default=3)
     parser.add_argument("--durability", choices=("process", "interval", "flush"), default="process")
-    parser.add_argument("--backups", action=argparse.BooleanOptionalAction, default=True, help="of the store")
     parser.add_argument("--folder", help="where to work; it stays. Default is a folder in the workspace")
 
 
@@ -231,7 +229,6 @@ def run(options: argparse.Namespace, progress: Progress | None = None) -> StormR
         clerks=options.clerks,
         kills=options.kills,
         durability=options.durability,
-        backups=options.backups,
         seed=options.seed,
         progress=progress,
     )

@@ -132,8 +132,7 @@ class TransactionWorkload:
         durability: of the store's clients.
     """
 
-    def __init__(self, folder: str, orders: int, durability: str, *, backups: bool = True) -> None:
-        self.backups: Final = backups
+    def __init__(self, folder: str, orders: int, durability: str) -> None:
         self.folder: Final = folder
         self.root: Final = f"{folder}/store"
         self.orders: Final = orders
@@ -214,8 +213,7 @@ class TransactionWorkload:
     def keeper(self, role: Role) -> None:
         """Compact, look at tables and views, back up and look at the copy."""
         rng = role.random()
-        work = [self._compact, self._look_at_view, self._look_at_columns]
-        work += [self._back_up] if self.backups else []
+        work = [self._compact, self._look_at_view, self._look_at_columns, self._back_up]
         while not role.page.is_draining:
             rng.choice(work)(role)
             role.page.move(role.member)
