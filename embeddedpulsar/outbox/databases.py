@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, Literal
 
 from embeddedpulsar.exceptions import InvalidConfiguration, NotAllowedError
-from embeddedpulsar.outbox.engine import late_imports
+from embeddedpulsar.outbox.engine import SYSTEM_CLOCK, late_imports
 from embeddedpulsar.records import Protocol
 
 Dialect = Literal["sqlite", "postgresql"]
@@ -65,6 +65,11 @@ class Session(Protocol):
     def rollback(self) -> None: ...
 
 
+_SHARED_CACHE_S: Final = 5.0
+"""As long as `sqlite3.connect` waits for a file unless told otherwise."""
+_LOOK_S: Final = 2e-3
+
+
 class SqliteSession:
     """A connection of ``sqlite3``, or of a module with the same interface, in any of its modes."""
 
@@ -96,8 +101,18 @@ class SqliteSession:
             return False
         # A transaction that reads first and writes then fails if another one wrote between: so this one has
         # the right to write from the beginning.
-        self.execute("BEGIN IMMEDIATE")
-        return True
+        until = SYSTEM_CLOCK.monotonic() + _SHARED_CACHE_S
+        while True:
+            try:
+                self.execute("BEGIN IMMEDIATE")
+            except Exception as error:
+                # One that shares the cache writes. SQLite waits for other files, and not there.
+                is_shared = getattr(error, "sqlite_errorname", "") == "SQLITE_LOCKED_SHAREDCACHE"
+                if not is_shared or SYSTEM_CLOCK.monotonic() >= until:
+                    raise
+                SYSTEM_CLOCK.sleep(_LOOK_S)
+            else:
+                return True
 
     # As statements: `commit` and `rollback` of the connection do nothing where `autocommit` is True. With
     # False, it begins the next transaction itself.

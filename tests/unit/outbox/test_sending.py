@@ -20,6 +20,8 @@ from embeddedpulsar import (
     NotAllowedError,
     outbox,
 )
+from embeddedpulsar._engine.platform.timing import SystemClock
+from embeddedpulsar.outbox import databases
 from embeddedpulsar.schema import (
     AutoConsumeSchema,
     JsonSchema,
@@ -83,6 +85,23 @@ def test_a_message_is_rolled_back_with_the_rows(client: Client, database: Any):
     connection.commit()
     assert [message.data() for message in published(client, database)] == [b"cake"]
     assert database.execute("SELECT what FROM orders") == [("cake",)]
+
+
+def test_a_database_in_memory_that_another_connection_writes(monkeypatch: pytest.MonkeyPatch):
+    """`outbox.transaction` waits for it, as SQLite does for a file."""
+    uri = "file:busy?mode=memory&cache=shared"
+    with closing(sqlite3.connect(uri, uri=True)) as other, closing(sqlite3.connect(uri, uri=True)) as own:
+        outbox.create(own)
+        own.commit()
+        other.execute("BEGIN IMMEDIATE")
+        with monkeypatch.context() as patch:
+            patch.setattr(databases, "_SHARED_CACHE_S", 0.0)
+            with pytest.raises(sqlite3.OperationalError, match="locked"), outbox.transaction(own):
+                raise AssertionError("it began")
+        monkeypatch.setattr(SystemClock, "sleep", lambda clock, seconds: other.commit())
+        with outbox.transaction(own):
+            outbox.send(own, "orders", b"tea")
+        assert own.execute("SELECT value FROM outbox").fetchall() == [(b"tea",)]
 
 
 def test_null_and_empty_values_differ(client: Client, database: Any):
