@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from functools import cache
 
 import pytest
 
@@ -50,8 +51,19 @@ SELDOM = (
 )
 
 
+@cache
+def loaded_at_start() -> frozenset[str]:
+    """By the interpreter, and by the finder of an editable installation, which imports `re`."""
+    return frozenset(listed("import sys; print(*sys.modules)"))
+
+
 def loaded(program: str, *arguments: str) -> set[str]:
-    """The modules that a program lists."""
+    """The modules that a program lists, without those that are there before it begins."""
+    return listed(program, *arguments) - loaded_at_start()
+
+
+def listed(program: str, *arguments: str) -> set[str]:
+    """The words that a program prints."""
     command = [sys.executable, "-c", program, *arguments]
     done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60)
     return set(done.stdout.split())
