@@ -283,7 +283,7 @@ class KeyValueEncodingType(PulsarEnum):
     ``INLINE``: in the payload, before the value. ``SEPARATED``: in the key of the message.
 
     Example:
-        >>> [one.name for one in KeyValueEncodingType]
+        >>> [encoding.name for encoding in KeyValueEncodingType]
         ['SEPARATED', 'INLINE']
     """
 

@@ -211,10 +211,10 @@ def _held_by(
     # Of prepared ones the word says nothing after a restart of the machine.
     if not opened or not (topic.ledger.words[TopicWord.FIRST_OPEN_TXN] or are_any_prepared):
         return None
-    found = topic.view.transactions()
-    for txn_id, position in () if found is None else found.opened:
+    transactions = topic.view.transactions()
+    for txn_id, position in () if transactions is None else transactions.opened:
         transaction = opened.get(txn_id)
-        if transaction is not None and found is not None:
+        if transaction is not None and transactions is not None:
             process, is_prepared = (
                 holders.get(transaction.owner, _UNSAID),
                 transaction.state.name == "PREPARED",
@@ -227,7 +227,7 @@ def _held_by(
                 process.program,
                 transaction.started_ms,
                 str(position),
-                len(found.opened),
+                len(transactions.opened),
             )
     return None
 

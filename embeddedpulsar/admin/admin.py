@@ -757,7 +757,7 @@ class Admin(SaysWhatThereIs):
             >>> from embeddedpulsar import Admin, Client
             >>> with Client("./data") as client, Admin("./data") as admin:
             ...     producer = client.create_producer("pulse")
-            ...     topics = {one.topic: one for one in admin.activity().look().topics}
+            ...     topics = {topic.topic: topic for topic in admin.activity().look().topics}
             ...     topics["persistent://public/default/pulse"].attached[0].kind
             'producer'
         """

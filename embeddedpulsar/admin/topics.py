@@ -294,13 +294,13 @@ class Topics(Policies):
                 drops_duplicates,
                 lambda: lease_holders(clients, store.peers.is_alive),
             )
-            found = None if used is None else used.view.transactions()
-            if found is None:
+            transactions = None if used is None else used.view.transactions()
+            if transactions is None:
                 return stats
             return stats._replace(
-                ongoing_txn_count=len(found.opened),
-                aborted_txn_count=found.aborted,
-                committed_txn_count=found.committed,
+                ongoing_txn_count=len(transactions.opened),
+                aborted_txn_count=transactions.aborted,
+                committed_txn_count=transactions.committed,
             )
 
         try:

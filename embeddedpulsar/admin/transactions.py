@@ -103,7 +103,7 @@ def check_coordinator(coordinator_id: int) -> None:
         )
 
 
-class _Found(NamedTuple):
+class _Operations(NamedTuple):
     """Where open transactions did something: topics and subscriptions, by id."""
 
     produced: dict[int, dict[str, TransactionInBufferStats]]
@@ -187,9 +187,9 @@ class Transactions(SaysWhatThereIs):
             now_ms = self._store().clock.wall_ms()
             slow = [each for each in view.open_transactions() if now_ms - each.started_ms >= timeout_ms]
             slow.sort(key=lambda each: (each.started_ms, each.txn_id))
-            found = self._find(view, {each.txn_id for each in slow})
+            operations = self._find(view, {each.txn_id for each in slow})
             holders = self._holders()
-            return {text_of(each.txn_id): self._metadata_of(view, each, found, holders) for each in slow}
+            return {text_of(each.txn_id): self._metadata_of(view, each, operations, holders) for each in slow}
 
     def get_slow_transactions_by_coordinator_id(
         self, coordinator_id: int, timeout_ms: int
@@ -328,17 +328,17 @@ class Transactions(SaysWhatThereIs):
 
         def body(used: Topic | None) -> TransactionBufferStats:
             # Three cases: never used, a store without transactions, and the rest.
-            found = None if used is None else used.view.transactions()
-            if found is None:
+            facts = None if used is None else used.view.transactions()
+            if facts is None:
                 last = None if used is None else used.ledger.last_position()
                 return TransactionBufferStats(READY, _position(last), 0, 0, 0, 0)
             return TransactionBufferStats(
                 READY,
-                _position(found.readable),
-                len(found.opened),
-                found.aborted,
-                found.committed,
-                found.folded_ms,
+                _position(facts.readable),
+                len(facts.opened),
+                facts.aborted,
+                facts.committed,
+                facts.folded_ms,
             )
 
         stats = self._access.inspect(topic, body)
@@ -409,12 +409,12 @@ class Transactions(SaysWhatThereIs):
             SubscriptionNotFound: there is no such subscription.
         """
         text = text_of(number_of(txn_id))
-        found = self.get_pending_ack_stats(topic, subscription).transactions
-        if text not in found:
+        transactions = self.get_pending_ack_stats(topic, subscription).transactions
+        if text not in transactions:
             raise TransactionNotFound(
                 f"{text} has acknowledged nothing in {subscription!r} of {topic}, or has ended"
             )
-        return found[text]
+        return transactions[text]
 
     def get_position_stats_in_pending_ack(
         self, topic: str, subscription: str, ledger_id: int, entry_id: int, batch_index: int | None = None
@@ -524,24 +524,24 @@ class Transactions(SaysWhatThereIs):
             return number in FoldedTransactions.read(topic.directory).ids()
         return outcome is Outcome.ABORTED
 
-    def _find(self, view: TransactionView, wanted: set[int]) -> _Found:
+    def _find(self, view: TransactionView, wanted: set[int]) -> _Operations:
         """What open transactions did. Opens the topics in which any may have done something."""
-        found = _Found({}, {})
+        operations = _Operations({}, {})
         if not wanted:
-            return found
+            return operations
         prepared = {each.txn_id: each for each in view.prepared() if each.txn_id in wanted}
         if prepared:
             names = self._names()
             for txn_id, each in prepared.items():
                 produced, acked = self._named(names, each.participants)
-                found.produced[txn_id] = {name: _in_buffer(facts) for name, facts in produced.items()}
-                found.acked[txn_id] = acked
+                operations.produced[txn_id] = {name: _in_buffer(facts) for name, facts in produced.items()}
+                operations.acked[txn_id] = acked
         if wanted - set(prepared):
             for topic in made_topics(self._store().root):
-                self._find_in(topic, wanted - set(prepared), found)
-        return found
+                self._find_in(topic, wanted - set(prepared), operations)
+        return operations
 
-    def _find_in(self, at_rest: TopicAtRest, wanted: set[int], found: _Found) -> None:
+    def _find_in(self, at_rest: TopicAtRest, wanted: set[int], operations: _Operations) -> None:
         with late_imports():
             from embeddedpulsar._engine.store.topic_transactions import may_have_pending
         place = subscriptions_path(at_rest.directory)
@@ -560,11 +560,11 @@ class Transactions(SaysWhatThereIs):
                 for txn_id, position in () if stored is None else stored.opened:
                     if txn_id in wanted:
                         stats = TransactionInBufferStats(_position(position), False)
-                        found.produced.setdefault(txn_id, {})[at_rest.name] = stats
+                        operations.produced.setdefault(txn_id, {})[at_rest.name] = stats
                 for facts, _ in used.view.subscriptions() if has_pending else ():
                     for pending in facts.transactions:
                         if pending.transaction[1] in wanted:
-                            by_topic = found.acked.setdefault(pending.transaction[1], {})
+                            by_topic = operations.acked.setdefault(pending.transaction[1], {})
                             by_topic.setdefault(at_rest.name, {})[facts.name] = _in_pending(pending)
 
             self._access.inspect(at_rest.name, body)
@@ -573,7 +573,7 @@ class Transactions(SaysWhatThereIs):
         self,
         view: TransactionView,
         transaction: OpenTransaction,
-        found: _Found,
+        operations: _Operations,
         holders: dict[bytes, ProcessFacts],
     ) -> TransactionMetadata:
         number, left_ms, now_ms = transaction.txn_id, view.left_ms(transaction), self._store().clock.wall_ms()
@@ -590,8 +590,8 @@ class Transactions(SaysWhatThereIs):
             # What no process can go on with is aborted by the next that looks, and may write.
             "ABORTING" if outcome == "ABORTED" else "COMMITTING" if outcome == "COMMITTED" else status,
             f"pid {pid} {process.program}".rstrip() if pid else "",
-            found.produced.get(number, {}),
-            found.acked.get(number, {}),
+            operations.produced.get(number, {}),
+            operations.acked.get(number, {}),
             labels[0] if labels else transaction.label,
             pid,
             process.program,

@@ -130,11 +130,11 @@ def _picture(root: str, report: StoreReport, seconds: float, lists_all: bool) ->
     if unclean:
         why = "a copy, or the machine was restarted"
         yield f"  {_count(len(unclean), 'topic')} will be recovered when opened: {why}"
-    found = report.transactions
-    if found.entries or found.open or found.prepared:
+    txns = report.transactions
+    if txns.entries or txns.open or txns.prepared:
         yield (
-            f"  {_count(found.entries, 'entry')} of transactions: {found.aborted_entries:,} aborted, "
-            f"{found.undecided_entries:,} undecided; {found.open:,} open, {found.prepared:,} prepared"
+            f"  {_count(txns.entries, 'entry')} of transactions: {txns.aborted_entries:,} aborted, "
+            f"{txns.undecided_entries:,} undecided; {txns.open:,} open, {txns.prepared:,} prepared"
         )
     # A small store lists all topics; a large one those with damage, unless all are asked for.
     shown = [topic for topic in report.of_topics if lists_all or len(report.of_topics) <= _LISTED_TOPICS]

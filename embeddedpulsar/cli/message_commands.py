@@ -478,22 +478,22 @@ def show_status(store: OpenedStore, places: tuple[str, ...], table: str, is_json
 
     store, database = _placed(store, places)
     with contextlib.closing(opener_of(database)()) as connection:
-        found = status(connection, table=table)
+        state = status(connection, table=table)
     try:
         served = {True: "served by a relay", False: "no relay: `embeddedpulsar outbox run`"}[
-            is_served(store.directory, found.producer_name)
+            is_served(store.directory, state.producer_name)
         ]
     except AccessDeniedError:
         served = "the lock of its relay belongs to another user"
     if is_json:
-        topics = [one._asdict() for one in found.topics]
-        print_json({**found._asdict(), "relay": served, "topics": topics})
+        topics = [topic._asdict() for topic in state.topics]
+        print_json({**state._asdict(), "relay": served, "topics": topics})
         return
-    click.echo(f"{found.producer_name}: {found.waiting:,} messages wait; {served}")
+    click.echo(f"{state.producer_name}: {state.waiting:,} messages wait; {served}")
     now_ms = SYSTEM_CLOCK.wall_ms()
     rows = [
-        (one.topic, one.waiting, _age(now_ms - one.oldest_ms) if one.waiting else "", one.note)
-        for one in found.topics
+        (topic.topic, topic.waiting, _age(now_ms - topic.oldest_ms) if topic.waiting else "", topic.note)
+        for topic in state.topics
     ]
     print_table(("topic", "waiting", "oldest", "refused because"), rows)
 

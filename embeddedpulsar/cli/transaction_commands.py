@@ -110,13 +110,13 @@ def slow_transactions(store: OpenedStore, timeout_ms: int, coordinator: int | No
     """List the transactions that have been open for some time, with their processes and labels, the oldest
     first."""
     with store.admin() as admin:
-        found = admin.transactions().get_slow_transactions_by_coordinator_id(coordinator or 0, timeout_ms)
+        slow = admin.transactions().get_slow_transactions_by_coordinator_id(coordinator or 0, timeout_ms)
     if is_json:
-        print_json({txn_id: each.json() for txn_id, each in found.items()})
+        print_json({txn_id: each.json() for txn_id, each in slow.items()})
         return
     now_ms = SYSTEM_CLOCK.wall_ms()
     columns = ("id", "status", "age", "ends in", "pid", "program", "label", "topics", "subscriptions")
-    print_table(columns, [_row(each, now_ms) for each in found.values()])
+    print_table(columns, [_row(each, now_ms) for each in slow.values()])
 
 
 def _row(transaction: TransactionMetadata, now_ms: int) -> tuple[str, ...]:
@@ -157,14 +157,14 @@ def abort_transaction(store: OpenedStore, most: int, least: int, yes: bool, dry_
     acknowledged is delivered again."""
     with store.admin() as admin:
         calls = admin.transactions()
-        found = calls.get_transaction_metadata((most, least))
-        if found.status == _PREPARED:
+        metadata = calls.get_transaction_metadata((most, least))
+        if metadata.status == _PREPARED:
             click.echo(
-                f"{found.txn_id} is PREPARED: the program that prepared it may have decided to commit it, in "
-                f"a database say. Look there first, by its label {found.label!r}.",
+                f"{metadata.txn_id} is PREPARED: the program that prepared it may have decided to commit it, "
+                f"in a database say. Look there first, by its label {metadata.label!r}.",
                 err=True,
             )
-        if is_confirmed(f"abort the transaction {_described(found)}", yes, dry_run):
+        if is_confirmed(f"abort the transaction {_described(metadata)}", yes, dry_run):
             calls.abort_transaction((most, least))
 
 
@@ -238,8 +238,8 @@ def commit_prepared(store: OpenedStore, most: int, least: int, yes: bool, dry_ru
     """Commit a transaction that is prepared, in the place of the program that prepared it."""
     with store.admin() as admin:
         calls = admin.transactions()
-        found = calls.get_transaction_metadata((most, least))
-        if is_confirmed(f"commit the transaction {_described(found)}", yes, dry_run):
+        metadata = calls.get_transaction_metadata((most, least))
+        if is_confirmed(f"commit the transaction {_described(metadata)}", yes, dry_run):
             calls.commit_prepared_transaction((most, least))
 
 

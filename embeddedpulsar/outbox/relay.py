@@ -201,21 +201,21 @@ class TopicPublisher:
         log = self._log(index, schema)
         # At once; and if that fails, one by one, so that what can be published is.
         try:
-            left = _behind(log.last, rows, published)
-            if left:
-                (_send_delayed if is_delayed else _send)(log.producer, left)
-                log.last = left[-1].id
+            unpublished = _behind(log.last, rows, published)
+            if unpublished:
+                (_send_delayed if is_delayed else _send)(log.producer, unpublished)
+                log.last = unpublished[-1].id
             if failpoints.ACTIVE:
                 failpoints.hit("outbox:published")
         # Whatever a value makes of it: the row stays, with the reason.
         except Exception as error:
             self._drop(index)
-            if len(left) == 1:
-                raise RowRefused(left[0].id, error) from error
+            if len(unpublished) == 1:
+                raise RowRefused(unpublished[0].id, error) from error
         else:
-            published.extend(row.id for row in left)
+            published.extend(row.id for row in unpublished)
             return
-        for row in left:
+        for row in unpublished:
             self._publish_run(index, schema, [row], is_delayed, published)
 
     def _log(self, index: int, schema: str | None) -> _Log:

@@ -196,7 +196,7 @@ class OutboxTables:
     def rows(self, most: int, without: Sequence[str] = ()) -> list[OutboxRow]:
         """The first rows, of all topics but some."""
         condition = f"WHERE topic NOT IN ({', '.join('?' * len(without))})" if without else ""
-        found = self.session.execute(
+        records = self.session.execute(
             f"SELECT {COLUMNS} FROM {self._table} {condition} ORDER BY id LIMIT ?", (*without, most)
         )
         # SQLite gives back as text what a plain INSERT has as text.
@@ -204,7 +204,7 @@ class OutboxTables:
             OutboxRow(row[0], row[1], row[2].encode(), *row[3:])
             if row[2].__class__ is str
             else OutboxRow(*row)
-            for row in found
+            for row in records
         ]
 
     def note_claim(self, topic: str, claim: Claim) -> None:
@@ -256,8 +256,8 @@ class OutboxTables:
         schema, _, name = self._table.rpartition(".")
         if self.session.dialect == "sqlite":
             sequences = f"{schema}.sqlite_sequence" if schema else "sqlite_sequence"
-            found = self.session.execute(f"SELECT seq FROM {sequences} WHERE name = ?", (name,))
-            return int(found[0][0]) if found else 0
+            rows = self.session.execute(f"SELECT seq FROM {sequences} WHERE name = ?", (name,))
+            return int(rows[0][0]) if rows else 0
         ((value,),) = self.session.execute(
             "SELECT nextval(pg_get_serial_sequence(?, 'id')::regclass)", (self._table,)
         )
@@ -314,7 +314,7 @@ def status_of(session: Session, table: str) -> OutboxStatus:
     """What waits in an outbox, in one look of the database."""
     tables = OutboxTables(session, table)
     name, claims = tables.producer_name(), tables.claims()
-    found = {
+    waiting = {
         topic: (count, oldest)
         for topic, count, oldest in session.execute(
             f"SELECT topic, count(*), min(created) FROM {table} GROUP BY topic"
@@ -322,10 +322,10 @@ def status_of(session: Session, table: str) -> OutboxStatus:
     }
     noted = {topic for topic, claim in claims.items() if claim.note}
     topics = [
-        WaitingTopic(topic, *found.get(topic, (0, 0)), claims.get(topic, Claim()).note or "")
-        for topic in sorted(noted | found.keys())
+        WaitingTopic(topic, *waiting.get(topic, (0, 0)), claims.get(topic, Claim()).note or "")
+        for topic in sorted(noted | waiting.keys())
     ]
-    return OutboxStatus(name, sum(one.waiting for one in topics), topics)
+    return OutboxStatus(name, sum(topic.waiting for topic in topics), topics)
 
 
 # -- for applications --------------------------------------------------------------------------------------
@@ -564,7 +564,7 @@ def status(connection: Any, *, table: str = TABLE) -> OutboxStatus:
         >>> connection = sqlite3.connect("shop.db")
         >>> with connection:
         ...     outbox.send(connection, "orders", b"tea")
-        >>> [(one.topic, one.waiting, one.note) for one in outbox.status(connection).topics]
+        >>> [(topic.topic, topic.waiting, topic.note) for topic in outbox.status(connection).topics]
         [('persistent://public/default/orders', 1, '')]
     """
     return status_of(session_of(connection), checked_table(table))

@@ -173,7 +173,7 @@ def encode_attach(command: Attach) -> bytes:
         len(rules.ranges),
         0,
     )
-    return head + name + b"".join(STICKY_RANGE.pack(*one) for one in rules.ranges)
+    return head + name + b"".join(STICKY_RANGE.pack(*sticky_range) for sticky_range in rules.ranges)
 
 
 def decode_attach(payload: Buffer) -> Attach:
@@ -328,8 +328,8 @@ class Share(NamedTuple):
     def ranges(self) -> Iterator[tuple[int, int, int, int]]:
         """The same as (consumer_id, ledger, first, last)."""
         for number, consumer_id in enumerate(self.owners, 1):
-            for found in re.finditer(re.escape(bytes((number,))) + b"+", self.picks):
-                yield consumer_id, self.ledger_id, self.first + found.start(), self.first + found.end() - 1
+            for run in re.finditer(re.escape(bytes((number,))) + b"+", self.picks):
+                yield consumer_id, self.ledger_id, self.first + run.start(), self.first + run.end() - 1
 
 
 class Assign(NamedTuple):

@@ -174,7 +174,7 @@ def parse_participants(payload: Buffer, at: int) -> tuple[ParticipantFacts, ...]
     Raises:
         CorruptionError: they do not fit.
     """
-    found = []
+    participants = []
     while at < len(payload):
         if at + PARTICIPANT_BODY.size > len(payload):
             raise CorruptionError(reason=f"a participant is cut short at {at}", offset=at)
@@ -187,8 +187,8 @@ def parse_participants(payload: Buffer, at: int) -> tuple[ParticipantFacts, ...]
         except UnicodeDecodeError as e:
             raise CorruptionError(reason="the name of a participant is not UTF-8", offset=at) from e
         at += length
-        found.append(ParticipantFacts(kind, incarnation, name, operations, first, last, crc))
-    return tuple(found)
+        participants.append(ParticipantFacts(kind, incarnation, name, operations, first, last, crc))
+    return tuple(participants)
 
 
 def _encode_commit(command: Commit) -> bytes:

@@ -171,23 +171,23 @@ class LogSurvey:
         Where that cannot be read, all of its ledger counts, from when it was begun.
         """
         messages = size = published_ms = 0
-        for one in self.readable():
-            entry_id = max(position.entry_id + 1, 0) if one.ledger_id == position.ledger_id else 0
-            if one.ledger_id < position.ledger_id or entry_id >= one.entries:
+        for segment in self.readable():
+            entry_id = max(position.entry_id + 1, 0) if segment.ledger_id == position.ledger_id else 0
+            if segment.ledger_id < position.ledger_id or entry_id >= segment.entries:
                 continue
-            messages += one.messages
-            size += one.size
+            messages += segment.messages
+            size += segment.size
             if published_ms:
                 continue
             try:
-                slot = self._view.slot(one.ledger_id, entry_id)
+                slot = self._view.slot(segment.ledger_id, entry_id)
             except (FileNotFoundError, CorruptionError):  # lost or trimmed meanwhile
-                published_ms = max(0, one.base_publish_ms)
+                published_ms = max(0, segment.base_publish_ms)
                 continue
-            published_ms = one.base_publish_ms + slot.publish_delta_ms
+            published_ms = segment.base_publish_ms + slot.publish_delta_ms
             if entry_id:
                 messages = max(0, messages - slot.messages + slot.count)
-                size -= max(0, min(slot.offset - FIRST_FRAME_OFFSET, one.size))
+                size -= max(0, min(slot.offset - FIRST_FRAME_OFFSET, segment.size))
         return Behind(messages, size, published_ms)
 
     def bytes_after(self, position: Position) -> int:

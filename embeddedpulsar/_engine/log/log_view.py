@@ -445,8 +445,11 @@ class MaxReadPosition:
                 entries = [entry_id for first, end in note.aborted for entry_id in range(first, end)]
             else:
                 outcome = self._outcomes.outcome
-                found = self._entries(ledger_id, known, stop)
-                entries = [*entries, *(entry for entry, txn_id in found if outcome(txn_id) == _ABORTED)]
+                transactional = self._entries(ledger_id, known, stop)
+                entries = [
+                    *entries,
+                    *(entry for entry, txn_id in transactional if outcome(txn_id) == _ABORTED),
+                ]
             self._aborted[ledger_id] = stop, entries
         return entries[: bisect_left(entries, stop)]
 
@@ -496,13 +499,15 @@ class MaxReadPosition:
         runs ``acked``, by ledger, first and last entry, ascending."""
         entries = messages = 0
         for ledger_id, aborted in self.aborted_runs(after, through):
-            left = set(aborted)
+            unacked = set(aborted)
             for _, first, last in (run for run in acked if run[0] == ledger_id):
-                left.difference_update(aborted[bisect_left(aborted, first) : bisect_left(aborted, last + 1)])
-            if left:
-                entries += len(left)
+                unacked.difference_update(
+                    aborted[bisect_left(aborted, first) : bisect_left(aborted, last + 1)]
+                )
+            if unacked:
+                entries += len(unacked)
                 counts = self._view.slots(ledger_id, aborted[0], aborted[-1] + 1).counts
-                messages += sum(counts[entry_id - aborted[0]] for entry_id in left)
+                messages += sum(counts[entry_id - aborted[0]] for entry_id in unacked)
         return entries, messages
 
     def past_aborted(self, position: Position) -> Position:

@@ -382,12 +382,12 @@ def _scanned(segment: Segment, first: int, end_offset: int) -> tuple[list[int], 
         segment.path, chain_seed=header.chain_seed, base_publish_ms=header.base_publish_ms, end=end_offset
     )
     # Entries that are lost have slots without flags: the read reports them.
-    found = [
+    offsets = [
         (entry, slot[0] << 3)
         for entry, slot in enumerate(SLOT.iter_unpack(scan.slots))
         if entry >= first and slot[4] & _TXN
     ]
-    return [entry for entry, _ in found], [at for _, at in found]
+    return [entry for entry, _ in offsets], [at for _, at in offsets]
 
 
 def _ids(segment: Segment, offsets: list[int], end_offset: int) -> list[int]:

@@ -96,9 +96,9 @@ class DamageChannel:
     def hand_on(self) -> None:
         """Hand on what is pending. Without a lock that other processes wait for."""
         while self._pending:
-            found = self._pending.popleft()
+            report = self._pending.popleft()
             for listener in tuple(self._listeners) or (damage,):
-                listener(found)
+                listener(report)
 
     def _is_news(self, found: Damage) -> bool:
         # Readers of one stretch of a log may give different reasons.

@@ -101,7 +101,7 @@ class SequenceMemory:
         self._journal: Final = journal
         self._log: Final = log
         self._on_progress: Final = on_progress
-        self._most: Final = settings.brokerDeduplicationMaxNumberOfProducers
+        self._max_names: Final = settings.brokerDeduplicationMaxNumberOfProducers
         self._forget_after_ms: Final = settings.brokerDeduplicationProducerInactivityTimeoutMinutes * 60_000
 
     @property
@@ -120,7 +120,7 @@ class SequenceMemory:
         """The commands to be committed with those that connect producers."""
         if not self.is_on:
             return []
-        found: list[TopicCommand] = []
+        beginnings: list[TopicCommand] = []
         names = self._journal.table.sequences.names
         before_ms = self._journal.now_ms - self._forget_after_ms
         for command in commands:
@@ -129,12 +129,12 @@ class SequenceMemory:
             known = names.get(command.name)
             is_old = known is not None and known.since_ms < before_ms and not is_kept(command.name)
             if is_old and not self._is_in_use(command.name):
-                found.append(ForgetProducer(command.name))
+                beginnings.append(ForgetProducer(command.name))
                 known = None
             if known is None or known.final:
                 highest = -1 if known is None else known.highest
-                found.append(RememberProducer(highest, self._journal.tail, False, command.name))
-        return found
+                beginnings.append(RememberProducer(highest, self._journal.tail, False, command.name))
+        return beginnings
 
     def _is_in_use(self, name: str) -> bool:
         return name in self._journal.table.connected_names()
@@ -165,12 +165,12 @@ class SequenceMemory:
             return None
         if known.word == tail:
             return known.highest
-        found = self._scan(tail, known.word, [name]).get(name, -1)
+        scanned = self._scan(tail, known.word, [name]).get(name, -1)
         if failpoints.ACTIVE:
             failpoints.hit("dedup:scanned")
 
         def note(commit: Commit) -> int:
-            commit([RememberProducer(max(found, known.highest), tail, False, name)])
+            commit([RememberProducer(max(scanned, known.highest), tail, False, name)])
             # Not only what was found: the process that trimmed the log meanwhile noted what was there.
             return self.known(name)
 
@@ -198,7 +198,7 @@ class SequenceMemory:
                 return
             tail, table = journal.tail, journal.table
             before_ms = journal.now_ms - self._forget_after_ms
-            forgotten = table.sequences.surplus(table.connected_names(), self._most, before_ms)
+            forgotten = table.sequences.surplus(table.connected_names(), self._max_names, before_ms)
             commit(
                 [
                     *forgotten,
@@ -250,22 +250,22 @@ class SequenceMemory:
 
     def _read(self, plan: _Plan) -> dict[str, int]:
         """The highest ids up to `_Plan.tail`, of all names that need it. Without the lock."""
-        found = self._scan(plan.tail, plan.base, None)
+        highest = self._scan(plan.tail, plan.base, None)
         for names, end, floor in (
             (plan.pending, plan.base, plan.lowest),
             (plan.lost, plan.base, 0),
         ):
             if names:
-                _merge(found, self._scan(end, floor, names))
+                _merge(highest, self._scan(end, floor, names))
         # What others append meanwhile, until little is left to read under the lock.
         behind = plan.tail
         for _ in range(_MOST_PASSES):
             tail = self._log.tail
             if tail - behind < _SMALL_REST >> 3:
                 break
-            _merge(found, self._scan(tail, behind, None))
+            _merge(highest, self._scan(tail, behind, None))
             behind = tail
-        return found
+        return highest
 
     def _scan(self, end: int, floor: int, names: Iterable[str] | None) -> dict[str, int]:
         return self._log.sequence_ids(names, end, floor, self._on_progress)
@@ -289,7 +289,7 @@ class SequenceMemory:
                 *(ForgetProducer(name) for name in sorted(plan.lost)),
                 *(
                     RememberProducer(latest.get(name, -1), tail, name not in in_use, name)
-                    for name in list(names)[: max(self._most, len(in_use))]
+                    for name in list(names)[: max(self._max_names, len(in_use))]
                 ),
                 SetDeduplication(tail, self._boot, True),
             ]
@@ -318,7 +318,7 @@ class SequenceMemory:
         needed, tail = journal.section(look, lock_timeout_s)
         if not needed:
             return ledger_id
-        found = self._scan(tail, min(known.word for known in needed.values()), needed)
+        highest = self._scan(tail, min(known.word for known in needed.values()), needed)
 
         def save(commit: Commit) -> None:
             if not self.is_on:
@@ -328,7 +328,7 @@ class SequenceMemory:
             commit(
                 [
                     RememberProducer(
-                        found.get(name, -1), tail, names[name] == known and name not in in_use, name
+                        highest.get(name, -1), tail, names[name] == known and name not in in_use, name
                     )
                     for name, known in needed.items()
                     if name in names
@@ -400,14 +400,14 @@ class Producers:
         clock: Clock,
         scheduler: SchedulerLike,
         *,
-        most: Callable[[], Sequence[int]],
+        max_producers: Callable[[], Sequence[int]],
     ) -> None:
         self.memory: Final = memory
         self._shared: Final = journal
         self.journal: Final = journal.journal
         self._words: Final = journal.words
         self._mailbox = mailbox
-        self._most = most
+        self._max_producers = max_producers
         self._checked = -1  # journal word at the last `check` that found its producer connected
         self._leaving: dict[int, int | None] = {}
         """Producers that left while another process held the lock, and the last sequence ids they stored."""
@@ -427,7 +427,7 @@ class Producers:
         named: bool,
         access_mode: int = ProducerAccessMode.Shared,
         deduplicate: bool = False,
-        most: int = 0,
+        max_producers: int = 0,
         timeout_s: float | None = None,
         check_wanted: Callable[[], object] = int,
         keep: Callable[[ProducerRegistration], object] = id,
@@ -436,7 +436,7 @@ class Producers:
 
         Args:
             deduplicate: whether the topic is to drop duplicates; it is switched if it is otherwise.
-            most: how many producers may be connected; 0 for any number.
+            max_producers: how many producers may be connected; 0 for any number.
             check_wanted: called now and then while it waits; what it raises ends that.
             keep: called with the registration as the last step. A caller that is interrupted before the call
                 returns detaches what was kept.
@@ -450,7 +450,7 @@ class Producers:
         request = ProducerRequest(self._mailbox.uuid, int(access_mode), named, name)
         given: list[Applicant] = []
         try:
-            while not self._admit(request, deduplicate, most, given):
+            while not self._admit(request, deduplicate, max_producers, given):
                 self.memory.switch(deduplicate)
             own = given[-1]
             if isinstance(own, EnqueueProducer):  # for days, perhaps
@@ -481,20 +481,22 @@ class Producers:
         with contextlib.suppress(PulsarException, OSError):  # the error itself is what matters
             everybody = self._section(lambda _: self._table.everybody())
             holders = [
-                Holder(one.name, one.client_uuid, self._threads.get(one.producer_id, ""))
-                for one in [one for one in everybody if one.name == name] or everybody
+                Holder(producer.name, producer.client_uuid, self._threads.get(producer.producer_id, ""))
+                for producer in [producer for producer in everybody if producer.name == name] or everybody
             ]
             if holders:
                 error.args = (f"{error.args[0]}; attached: {self._shared.peers.described(holders)}",)
 
-    def _admit(self, request: ProducerRequest, deduplicate: bool, most: int, given: list[Applicant]) -> bool:
+    def _admit(
+        self, request: ProducerRequest, deduplicate: bool, max_producers: int, given: list[Applicant]
+    ) -> bool:
         """Let the producer in or into the queue; False if deduplication has to be switched before."""
 
         def admit(commit: Commit) -> bool:
             self._check_not_terminated()
             if self.memory.is_on != deduplicate:
                 return False
-            commands = self._shared.replica.table.admit(request, most)
+            commands = self._shared.replica.table.admit(request, max_producers)
             own = commands[-1]
             if isinstance(own, (AttachProducer, EnqueueProducer)):
                 given.append(own)
@@ -602,10 +604,12 @@ class Producers:
                 for uuid in ahead - watched:
                     watched.add(uuid)
                     self._mailbox.watch(uuid, _wake)
-                left = _LOOK_S if deadline is None else min(deadline - SYSTEM_CLOCK.monotonic(), _LOOK_S)
-                if left <= 0:
+                remaining_s = (
+                    _LOOK_S if deadline is None else min(deadline - SYSTEM_CLOCK.monotonic(), _LOOK_S)
+                )
+                if remaining_s <= 0:
                     raise Timeout(f"producer {own.name!r} was not granted exclusive access in {timeout_s} s")
-                self._mailbox.wait(generation, left)
+                self._mailbox.wait(generation, remaining_s)
         finally:
             for uuid in watched:
                 self._mailbox.unwatch(uuid, _wake)
@@ -618,7 +622,7 @@ class Producers:
             connected = table.connected.get(own.producer_id)
             if connected is None and own.producer_id not in table.waiting:
                 raise ProducerFenced(f"producer {own.name!r} was fenced out while it waited")
-            return connected, {one.client_uuid for one in table.everybody()} - {self._mailbox.uuid}
+            return connected, {producer.client_uuid for producer in table.everybody()} - {self._mailbox.uuid}
 
         return self._section(look)
 
@@ -667,10 +671,10 @@ class Producers:
             self._mailbox.uuid, int(ProducerAccessMode.Shared), False, registration.name
         )
 
-        (most,) = self._most()
+        (max_producers,) = self._max_producers()
 
         def admit(commit: Commit) -> int:
-            (own,) = self._table.admit(request, most)
+            (own,) = self._table.admit(request, max_producers)
             assert isinstance(own, AttachProducer)
             commit([DetachProducer(number, REASON_CLOSED), own, *self.memory.beginnings([own])])
             self._rejoined[registration.producer_id] = own.producer_id
@@ -691,7 +695,7 @@ class Producers:
     def connected(self) -> list[tuple[str, bytes]]:
         """(name, lease) of the connected producers whose process lives, in order of arrival."""
         return self._section(
-            lambda _: [(one.name, one.client_uuid) for one in self._table.connected.values()]
+            lambda _: [(producer.name, producer.client_uuid) for producer in self._table.connected.values()]
         )
 
     def close(self) -> None:

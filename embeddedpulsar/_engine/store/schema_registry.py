@@ -85,18 +85,18 @@ class SchemaDocument(NamedTuple):
     @property
     def current(self) -> tuple[StoredSchema, ...]:
         """The schemas that were not deleted."""
-        return tuple(one for one in self.schemas if one.version >= self.hidden)
+        return tuple(schema for schema in self.schemas if schema.version >= self.hidden)
 
     def infos(self) -> list[SchemaInfo]:
         """The schemas that were not deleted, to compare others with them."""
-        return [one.info() for one in self.current]
+        return [schema.info() for schema in self.current]
 
     def version_of(self, info: SchemaInfo) -> int:
         """The version of a schema that was not deleted; -1 if it is none of them."""
         current, kind = self.current, info.schema_type()
-        for one in current:  # the usual case, without reading definitions
-            if one.data == info.schema() and one.type == kind and kind != SchemaType.KEY_VALUE:
-                return one.version
+        for schema in current:  # the usual case, without reading definitions
+            if schema.data == info.schema() and schema.type == kind and kind != SchemaType.KEY_VALUE:
+                return schema.version
         if not current:
             return NO_VERSION
         with late_imports():
@@ -104,7 +104,7 @@ class SchemaDocument(NamedTuple):
 
         if why_invalid(info):
             return NO_VERSION
-        place = place_of([one.info() for one in current], info)
+        place = place_of([schema.info() for schema in current], info)
         return current[place].version if place >= 0 else NO_VERSION
 
     def has_schemas_of(self, other: SchemaDocument) -> bool:
@@ -113,7 +113,7 @@ class SchemaDocument(NamedTuple):
 
     def written(self, version: int) -> StoredSchema | None:
         """The schema of a version, deleted or not."""
-        return next((one for one in self.schemas if one.version == version), None)
+        return next((schema for schema in self.schemas if schema.version == version), None)
 
     def with_schema(self, info: SchemaInfo, now_ms: int) -> SchemaDocument:
         """This with one more schema."""
@@ -131,7 +131,7 @@ class SchemaDocument(NamedTuple):
             "hidden": self.hidden,
             "next_version": self.next_version,
             "durable": self.is_durable,
-            "schemas": [one._asdict() | {"type": one.type.value} for one in self.schemas],
+            "schemas": [schema._asdict() | {"type": schema.type.value} for schema in self.schemas],
         }
 
     @classmethod
@@ -144,13 +144,13 @@ class SchemaDocument(NamedTuple):
         try:
             schemas = tuple(
                 StoredSchema(
-                    int(one["version"]),
-                    SchemaType(one["type"]),
-                    str(one["data"]),
-                    dict(one["properties"]),
-                    int(one["timestamp"]),
+                    int(schema["version"]),
+                    SchemaType(schema["type"]),
+                    str(schema["data"]),
+                    dict(schema["properties"]),
+                    int(schema["timestamp"]),
                 )
-                for one in fields["schemas"]
+                for schema in fields["schemas"]
             )
             return cls(schemas, int(fields["hidden"]), int(fields["next_version"]), bool(fields["durable"]))
         except (KeyError, TypeError, ValueError) as e:

@@ -308,7 +308,7 @@ class ServiceUrl(NamedTuple):
     Attributes:
         text: the URL as it was given, for `repr` and pickling; a path is made absolute, so that it means the
             same after a change of directory.
-        root: absolute path of the store; None for one in memory.
+        root: absolute path of the store; None for a store in memory.
     """
 
     text: str

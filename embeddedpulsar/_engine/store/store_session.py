@@ -182,13 +182,13 @@ class StoreControl:
             lowest_ledger_id: at least this is the next ledger id.
         """
         words = self.words
-        found = words[StoreWord.NEXT_LEDGER_ID] if self.is_next_id_possible() else 0
+        next_id = words[StoreWord.NEXT_LEDGER_ID] if self.is_next_id_possible() else 0
         if self.is_damaged or not (self.is_possible() or self.header() is None):
             # Names of producers stay unique with a number that no client had.
             for word in range(FIRST_WORD, len(words)):
                 words[word] = 0
             words[StoreWord.NEXT_CLIENT_NUMBER] = int.from_bytes(os.urandom(5), "big") + 1
-        words[StoreWord.NEXT_LEDGER_ID] = max(found, lowest_ledger_id, 1)
+        words[StoreWord.NEXT_LEDGER_ID] = max(next_id, lowest_ledger_id, 1)
         numbers = words[StoreWord.NEXT_CLIENT_NUMBER]
         if numbers:
             words[StoreWord.NEXT_CLIENT_NUMBER] = (numbers // _CLIENT_JUMP + 1) * _CLIENT_JUMP

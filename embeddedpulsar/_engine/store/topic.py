@@ -150,13 +150,13 @@ class LatePart(ABC, Generic[Part]):
 
     def close(self) -> None:
         """See `ExclusiveWork.close`."""
-        for made in self._made.values():
-            made.close()
+        for part in self._made.values():
+            part.close()
 
     def abandon(self) -> None:
         """See `ExclusiveWork.abandon`."""
-        for made in self._made.values():
-            made.abandon()
+        for part in self._made.values():
+            part.abandon()
 
 
 class LateCompaction(LatePart["TopicCompaction"]):
@@ -202,8 +202,8 @@ class LateCompaction(LatePart["TopicCompaction"]):
 
     def find_by_publish_time(self, publish_ms: int) -> Position:
         """As `Log.find_by_publish_time`, in what compaction left of the log."""
-        found = self.get().ledgers.find_by_publish_time(publish_ms)
-        return self._topic.ledger.find_by_publish_time(publish_ms) if found is None else found
+        position = self.get().ledgers.find_by_publish_time(publish_ms)
+        return self._topic.ledger.find_by_publish_time(publish_ms) if position is None else position
 
     def marks(self, is_forced: bool) -> Sequence[Position]:
         """See `TopicCompaction.marks`."""
@@ -347,10 +347,10 @@ class LateOffload(LatePart[Offloading]):
             raise NotAllowedError(f"{topic.ledger.name} is kept in memory, and cannot be offloaded")
         name = TopicName.parse(topic.ledger.name)
         folder = f"{name.namespace_name}/{os.path.basename(topic.directory)}/{topic.incarnation:016x}"
-        made: Offloading = EXTENSIONS.offloading(
+        offloading: Offloading = EXTENSIONS.offloading(
             topic.directory, name.partition, folder, self._leftovers, topic.ledger, self.rules, self._clock
         )
-        return made
+        return offloading
 
 
 class LateProducers:
@@ -413,21 +413,23 @@ class LateProducers:
             own=self._mailbox.uuid,
         )
         memory = SequenceMemory(journal, log, self._settings, options.boot_id, self._on_progress)
-        most = partial(topic.policies.values, (MAX_PRODUCERS,))
-        return Producers(journal, memory, self._mailbox, self._clock, self._scheduler, most=most)
+        max_producers = partial(topic.policies.values, (MAX_PRODUCERS,))
+        return Producers(
+            journal, memory, self._mailbox, self._clock, self._scheduler, max_producers=max_producers
+        )
 
     def _save_before_trim(self, ledger_id: int, lock_timeout_s: float | None) -> int:
         # Also if there seem to be none: only the journal knows whether its word survived a reboot.
         return self.get().memory.save_before_trim(ledger_id, lock_timeout_s)
 
     def _close_descriptors(self) -> None:
-        for made in self._made.values():
-            made.journal.close_descriptor()
+        for producers in self._made.values():
+            producers.journal.close_descriptor()
 
     def close(self) -> None:
         """Give the journal's descriptor back. Idempotent."""
-        for made in self._made.values():
-            made.close()
+        for producers in self._made.values():
+            producers.close()
 
 
 class Topic:
@@ -589,7 +591,7 @@ class Topic:
         # Before a name is used up: a topic beyond its quota takes no producer.
         self.quotas.check_producer()
         full_name = name or self._session.next_producer_name()
-        deduplicate, most = self.policies.values((DEDUPLICATION, MAX_PRODUCERS))
+        deduplicate, max_producers = self.policies.values((DEDUPLICATION, MAX_PRODUCERS))
         # Attaching opens the journal of the topic; at the limit of descriptors idle topics are closed, and it
         # is tried again.
         return within_limit(
@@ -598,7 +600,7 @@ class Topic:
                 named=bool(name),
                 access_mode=access_mode,
                 deduplicate=deduplicate and not self.ledger.is_volatile,
-                most=most,
+                max_producers=max_producers,
                 timeout_s=timeout_s,
                 check_wanted=check_wanted,
                 keep=keep,
@@ -812,12 +814,12 @@ class Topic:
     @property
     def view(self) -> TopicView:
         """What an onlooker sees of producers and subscriptions, made by the first look."""
-        made = self._view.get(None)
-        if made is None:
+        view = self._view.get(None)
+        if view is None:
             with late_imports():
                 from embeddedpulsar._engine.store.topic_view import TopicView
-            made = self._view.setdefault(None, TopicView(self.directory, self.ledger, self._session))
-        return made
+            view = self._view.setdefault(None, TopicView(self.directory, self.ledger, self._session))
+        return view
 
     def abandon(self) -> None:
         """Forget what the parent opened, in a forked child."""

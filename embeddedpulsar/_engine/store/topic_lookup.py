@@ -437,8 +437,8 @@ def find_transactions(root: str, directories: Sequence[str]) -> TransactionFindi
         prepared = len(view.prepared())
         is_open = sum(fate("", 0, each.txn_id) is None for each in view.open_transactions())
     aborted, undecided = counts[False], counts[None]
-    found = sum(counts.values())
-    return TransactionFindings(is_open - prepared, prepared, undecided, aborted, found, tuple(torn))
+    entries = sum(counts.values())
+    return TransactionFindings(is_open - prepared, prepared, undecided, aborted, entries, tuple(torn))
 
 
 _StoredEntries = dict[int, "Counter[int] | None"]
@@ -457,8 +457,8 @@ def _stored_entries(directory: str) -> _StoredEntries:
             elif note_of_offloaded(directory, info.ledger_id) is None:
                 with contextlib.suppress(FileNotFoundError):  # trimmed meanwhile
                     segment = Segment.open(directory, info.ledger_id)
-                    found = transactions_in(segment, 0, info.entries, info.end_offset)
-                    stored[info.ledger_id] = Counter(found.ids)
+                    entries = transactions_in(segment, 0, info.entries, info.end_offset)
+                    stored[info.ledger_id] = Counter(entries.ids)
     return stored
 
 

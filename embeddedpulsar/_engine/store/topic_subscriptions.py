@@ -220,10 +220,10 @@ class TopicSubscriptions:
     def _create(self, subscription: Subscription, key: SubscriptionKey, initial: Position | None) -> bool:
         if initial is None or self._ledger.is_volatile:
             initial = self._ledger.max_read_position() or BEFORE_FIRST
-        most = self._limits((MAX_SUBSCRIPTIONS,))[0] if key.durable else 0
-        if not most:
+        max_subscriptions = self._limits((MAX_SUBSCRIPTIONS,))[0] if key.durable else 0
+        if not max_subscriptions:
             return subscription.create(initial)
-        check = partial(self._check_subscriptions, most, subscription)
+        check = partial(self._check_subscriptions, max_subscriptions, subscription)
         return self._limited(check, lambda: subscription.create(initial))
 
     def _check_subscriptions(self, most: int, subscription: Subscription) -> None:
@@ -243,14 +243,14 @@ class TopicSubscriptions:
 
     def names(self) -> list[str]:
         """Names of the durable ones, sorted. One whose name is lost has that of its directory."""
-        found = []
+        names = []
         for name in self._directories():
             if name.startswith(NON_DURABLE_PREFIX):
                 continue
             with contextlib.closing(self._open_in(name)) as opened:
                 if opened.exists() or opened.is_damaged:
-                    found.append(opened.name or name)
-        return sorted(found)
+                    names.append(opened.name or name)
+        return sorted(names)
 
     def mark_deletes(self) -> list[Position]:
         """How far the durable ones have come, in whatever process; opens none of them.
@@ -316,13 +316,13 @@ class TopicSubscriptions:
 
     def consumers(self) -> list[str]:
         """Names of the living consumers of all subscriptions, durable or not."""
-        found: list[str] = []
+        names: list[str] = []
         for name in self._directories():
             durable = not name.startswith(NON_DURABLE_PREFIX)
             with contextlib.closing(self._open_in(name, durable=durable)) as opened:
                 if opened.exists():
-                    found += [consumer.name for consumer in opened.consumers()]
-        return found
+                    names += [consumer.name for consumer in opened.consumers()]
+        return names
 
     def most_consumers(self) -> int:
         """How many consumers a subscription may have; 0 for any number."""
@@ -334,8 +334,12 @@ class TopicSubscriptions:
         Raises:
             ConsumerBusy: it may not.
         """
-        most = self._limits((MAX_CONSUMERS,))[0]
-        return self._limited(partial(self._check_consumers, most), attach) if most else attach()
+        max_consumers = self._limits((MAX_CONSUMERS,))[0]
+        return (
+            self._limited(partial(self._check_consumers, max_consumers), attach)
+            if max_consumers
+            else attach()
+        )
 
     def _check_consumers(self, most: int) -> None:
         if len(self.consumers()) >= most:

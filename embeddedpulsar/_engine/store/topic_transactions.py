@@ -327,12 +327,12 @@ def _read(cursor: Cursor, ledger_id: int, stop: int) -> Iterator[list[tuple[int,
         views = cursor.read(_ENTRIES, _UNLIMITED, _BYTES)
         if not views:
             return
-        found = []
+        entries = []
         for view in views:
             position = Position(view.ledger_id, view.entry_id)
             if view.flags & FLAG_TXN and position < Position(ledger_id, stop):
-                found.append((*position, view.transaction_id()))
-        yield found
+                entries.append((*position, view.transaction_id()))
+        yield entries
 
 
 def may_have_pending(path: str) -> bool:

@@ -202,10 +202,10 @@ class TopicView:
 
     def facts(self, name: str) -> SubscriptionFacts:
         """The facts of a durable subscription. Errors as of `subscription`."""
-        found = self.subscription(name).facts(self._lives)
-        if found is None:
+        facts = self.subscription(name).facts(self._lives)
+        if facts is None:
             raise SubscriptionNotFound(f"{self._log.name} has no subscription {name!r}")
-        return found
+        return facts
 
     def drops_before(self, subscription: str, since: Look, now: Look) -> Look:
         """A look at the drops of a subscription to compare the present one with.

@@ -206,8 +206,8 @@ class Folder:
             try:
                 ledger = use.topic.ledger
                 last = ledger.last_position() or after
-                for found in entries_of_transactions(ledger, directory, after, last):
-                    for ledger_id, entry_id, txn_id in found:
+                for entries in entries_of_transactions(ledger, directory, after, last):
+                    for ledger_id, entry_id, txn_id in entries:
                         fold.add(ledger_id, entry_id, txn_id)
                     yield
                 first_retained = ledger.first_position().ledger_id

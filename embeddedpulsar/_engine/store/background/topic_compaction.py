@@ -317,24 +317,24 @@ class TopicCompaction:
             failpoints.hit("compaction:began")
             before = ledgers.open()
             try:
-                found = self._write(record, before)
+                written = self._write(record, before)
             finally:
                 if before is not None:
                     before.close()
-            if found is None:
+            if written is None:
                 return
             duration_ms = round((clock.monotonic() - begun) * 1000)
-            found = found._replace(succeeded_ms=clock.wall_ms(), duration_ms=duration_ms, error="")
-            found.write(ledgers.directory)
-            record = found  # of the ledger that holds, whatever fails from here on
+            written = written._replace(succeeded_ms=clock.wall_ms(), duration_ms=duration_ms, error="")
+            written.write(ledgers.directory)
+            record = written  # of the ledger that holds, whatever fails from here on
             failpoints.hit("compaction:published")
-            remove_others(ledgers.directory, found)
+            remove_others(ledgers.directory, written)
         except Exception as e:  # noqa: BLE001 - the status says what it was
             self._note_failure(record, e)
             return
         self._log.trimming.suggest()
         package_log.info(
-            "%s: compacted, %d messages kept, %d removed", self._log.name, found.messages, found.removed
+            "%s: compacted, %d messages kept, %d removed", self._log.name, written.messages, written.removed
         )
 
     def _write(self, record: CompactionRecord, before: CompactedLedger | None) -> CompactionRecord | None:

@@ -450,9 +450,9 @@ def check_store(
         # What other processes change meanwhile is looked at again until it stays; what only one writes at a
         # time is read once.
         problems += _steady(path, is_closed, lambda: _check_catalog(path))
-        transactions = root_layout.in_root(path, root_layout.TRANSACTIONS)
-        if os.path.isdir(transactions):
-            problems += _steady(path, is_closed, lambda: check_journal(transactions, KIND_TRANSACTIONS))
+        control = root_layout.in_root(path, root_layout.TRANSACTIONS)
+        if os.path.isdir(control):
+            problems += _steady(path, is_closed, lambda: check_journal(control, KIND_TRANSACTIONS))
         parent = root_layout.in_root(path, root_layout.TOPICS)
         directories = [os.path.join(parent, name) for name in _topic_directories(parent)]
     reports: list[TopicReport] = []
@@ -461,13 +461,13 @@ def check_store(
         # Every topic is read, whatever is wrong with the one before: a check reports all that there is.
         reports += _check_topic(path, directory, is_closed, meter)
     living, leases = _check_leases(path)
-    found = TransactionFindings()
+    transactions = TransactionFindings()
     if topic is None:
-        found = _transactions_in(path, directories)
+        transactions = _transactions_in(path, directories)
         # What is torn stays so; beside processes, entries may have been trimmed or deleted meanwhile.
-        if found.torn and not is_closed:
-            found = _transactions_in(path, directories)
-        problems += _torn(path, found)
+        if transactions.torn and not is_closed:
+            transactions = _transactions_in(path, directories)
+        problems += _torn(path, transactions)
         # The highest ledger of all topics: no id below it may be given out again, or two ledgers would have
         # one name.
         ledgers_there = [ledger for report in reports for ledger in _ledgers(report.directory)]
@@ -493,7 +493,7 @@ def check_store(
         living,
         path,
         _format_version(path),
-        found,
+        transactions,
     )
 
 

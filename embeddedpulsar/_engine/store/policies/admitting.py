@@ -588,7 +588,9 @@ def _strategy_name(value: Any) -> str | None:
     return None if strategy == SchemaCompatibilityStrategy.UNDEFINED else strategy.name
 
 
-_STRATEGIES: Final = tuple(one.name for one in SchemaCompatibilityStrategy if one.name != "UNDEFINED")
+_STRATEGIES: Final = tuple(
+    strategy.name for strategy in SchemaCompatibilityStrategy if strategy.name != "UNDEFINED"
+)
 _SCHEMA_PAGE: Final = "schemas.md#who-registers-and-what-is-refused"
 
 SCHEMA_COMPATIBILITY: Final = TopicPolicy[SchemaCompatibilityStrategy](

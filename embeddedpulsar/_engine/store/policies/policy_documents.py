@@ -191,10 +191,10 @@ class PolicyDocuments:
         version, kept = self._version(), self._kept  # the version before the document
         if kept[0] != version or version & 1:
             kept = self._kept = version, {}
-        found = kept[1].get(path)
-        if found is None:
-            found = kept[1][path] = _policies(self._read(path))
-        return found
+        policies = kept[1].get(path)
+        if policies is None:
+            policies = kept[1][path] = _policies(self._read(path))
+        return policies
 
     def of_topic(self, name: str) -> dict[str, Any]:
         """The policies of the topic of that full name, without those of its namespace.
@@ -210,8 +210,8 @@ class PolicyDocuments:
         Raises:
             StorageError: the document is damaged.
         """
-        found = (self.of_topic(name) if "://" in name else self.of_namespace(name)).get(policy.key)
-        return None if found is None else policy.unpack(found)
+        packed = (self.of_topic(name) if "://" in name else self.of_namespace(name)).get(policy.key)
+        return None if packed is None else policy.unpack(packed)
 
     def value(self, policy: TopicPolicy[Value], name: str, directory: str | None = None) -> Value:
         """The value of a policy that holds for a topic or namespace.
@@ -263,9 +263,9 @@ class PolicyDocuments:
         spared = policy.for_letters
         if spared is not None and (settings.letterTopicsExpire or not any(map(_has_letters, own))):
             spared = None
-        for found in documents if spared is None else own:
-            if found.get(policy.key) is not None:
-                return policy.unpack(found[policy.key])
+        for document in documents if spared is None else own:
+            if document.get(policy.key) is not None:
+                return policy.unpack(document[policy.key])
         return policy.default(settings, own) if spared is None else spared
 
     def _paths(self, name: str, directory: str | None) -> list[str]:
@@ -306,8 +306,8 @@ class PolicyDocuments:
     def owners(self, key: str) -> Sequence[str] | None:
         """The topics and namespaces that have a policy of their own, by `note_owner`; None if there are too
         many to know. Some may not exist any more."""
-        found: Sequence[str] = self.of_namespace(OWNER).get(key, ())
-        return None if _EVERYWHERE in found else found
+        owners: Sequence[str] = self.of_namespace(OWNER).get(key, ())
+        return None if _EVERYWHERE in owners else owners
 
     def note_owner(
         self, key: str, name: str, has_policy: bool, exists: Callable[[str], bool], *, durable: bool
@@ -324,10 +324,10 @@ class PolicyDocuments:
         before = self.owners(key)
         if before is None or (name in before) == has_policy:
             return
-        found = [one for one in before if one != name and exists(one)] + [name] * has_policy
-        if len(found) > MOST_OWNERS:
-            found = [_EVERYWHERE]
-        self.change_namespace(OWNER, {key: found or None}, durable=durable)
+        owners = [owner for owner in before if owner != name and exists(owner)] + [name] * has_policy
+        if len(owners) > MOST_OWNERS:
+            owners = [_EVERYWHERE]
+        self.change_namespace(OWNER, {key: owners or None}, durable=durable)
 
     def remove_namespace(self, namespace: str) -> None:
         """Remove all policies of a namespace, durably."""
@@ -369,10 +369,10 @@ def remove_unfinished(path: str) -> None:
     """Remove what processes left that died while they wrote the document. The caller holds the lock of the
     writers, so none of it is being written."""
     directory, name = os.path.split(path)
-    for one in descriptors.names_in(directory):
-        if one.startswith(f"{name}.") and one.endswith(".tmp"):
+    for file_name in descriptors.names_in(directory):
+        if file_name.startswith(f"{name}.") and file_name.endswith(".tmp"):
             with contextlib.suppress(FileNotFoundError):
-                disk.DISK.unlink(os.path.join(directory, one))
+                disk.DISK.unlink(os.path.join(directory, file_name))
 
 
 def _read(path: str) -> dict[str, Any]:
@@ -395,10 +395,10 @@ def _has_letters(policies: dict[str, Any]) -> bool:
 
 
 def _policies(fields: dict[str, Any]) -> dict[str, Any]:
-    found = fields.get("policies", {})
-    if not isinstance(found, dict):
+    policies = fields.get("policies", {})
+    if not isinstance(policies, dict):
         raise CorruptionError(reason="a policy document without policies")
-    return found
+    return policies
 
 
 Answer = TypeVar("Answer")
@@ -486,10 +486,10 @@ class HeldPolicies:
 
     def _value_in(self, held: _Held, policy: TopicPolicy[Value]) -> Value:
         try:
-            found: Value = held.values[policy.key]
+            value: Value = held.values[policy.key]
         except KeyError:
-            found = held.values[policy.key] = self._source.nearest(policy, held.documents)
-        return found
+            value = held.values[policy.key] = self._source.nearest(policy, held.documents)
+        return value
 
     def values(self, policies: Sequence[TopicPolicy[Any]]) -> list[Any]:
         """The values of several policies; see `value`."""
@@ -513,10 +513,10 @@ class HeldPolicies:
         if self._words[_POLICIES] != held.word:
             held = self._renew()
         try:
-            found: Answer = held.values[question]
+            answer: Answer = held.values[question]
         except KeyError:
-            found = held.values[question] = question(lambda policy: self._value_in(held, policy))
-        return found
+            answer = held.values[question] = question(lambda policy: self._value_in(held, policy))
+        return answer
 
     def look(self) -> None:
         """Call the listeners if policies of this topic were changed. Some 50 ns if none was in the store."""
