@@ -284,15 +284,15 @@ class ClientCore:
     @property
     def listeners(self) -> ListenerThreads:
         """The threads that call listeners, made for the first consumer that has one."""
-        made = self._listeners.get(None)
-        if made is None:
+        threads = self._listeners.get(None)
+        if threads is None:
             with late_imports():
                 from embeddedpulsar.client.consumer.listener import ListenerThreads
             threads_of = ListenerThreads(self.config.listener_threads, lambda: self.store.mailbox, self.log)
-            made = self._listeners.setdefault(None, threads_of)
+            threads = self._listeners.setdefault(None, threads_of)
             if self.is_closed:  # meanwhile: `close` may not have seen them
-                made.close()
-        return made
+                threads.close()
+        return threads
 
     def add_publisher(self, publisher: PublisherLike) -> None:
         # Before the publisher is registered: an interrupt at the next instruction finds it in one of the two.

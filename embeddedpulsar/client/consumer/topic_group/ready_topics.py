@@ -504,8 +504,8 @@ class GroupDelivery(Source):
         line = self._line
         while True:
             part = line[0]
-            left = self._left
-            if left <= 0:
+            remaining = self._left
+            if remaining <= 0:
                 self._end_turn(part)
                 continue
             try:
@@ -513,7 +513,7 @@ class GroupDelivery(Source):
             except IndexError:
                 self._end_turn(part)
             else:
-                self._left = left - 1  # two threads may count once: an exact count is not needed
+                self._left = remaining - 1  # two threads may count once: an exact count is not needed
                 return message
 
     def _end_turn(self, part: Part) -> None:
@@ -541,18 +541,18 @@ class GroupDelivery(Source):
     def _line_up(self) -> bool:
         """Fetch messages of a few topics. Returns True if any had messages."""
         topics = self._topics
-        found = self._ask_next(_fetch)
-        has_found = found is not None
+        ready = self._ask_next(_fetch)
+        has_found = ready is not None
         for _ in range(_AT_ONCE):
-            if found is None:
+            if ready is None:
                 break
-            number, seen, _, part = found
+            number, seen, _, part = ready
             self._line.append(part)
             if not part.delivery.is_exhausted(seen[0], _IN_A_ROW):
                 topics.end_turn(number)
                 break
             topics.note_dry(number, seen)
-            found = self._ask_next(_fetch) if topics.has_ready else None
+            ready = self._ask_next(_fetch) if topics.has_ready else None
         return has_found
 
     def find(self, ask: Callable[[Any], R | None]) -> R | None:
@@ -560,11 +560,11 @@ class GroupDelivery(Source):
         return timing.try_now(self._find, ask)
 
     def _find(self, ask: Callable[[Any], R | None]) -> R | None:
-        found = self._ask_next(ask)
-        if found is None:
+        answered = self._ask_next(ask)
+        if answered is None:
             return None
-        self._topics.end_turn(found[0])
-        return found[2]
+        self._topics.end_turn(answered[0])
+        return answered[2]
 
     def _ask_next(self, ask: Callable[[Any], R | None]) -> tuple[int, Seen, R, Part] | None:
         """Return the first topic with an answer that is not None, its state before, the answer, the part."""

@@ -107,7 +107,9 @@ class TopicGroup(Generic[M]):
         self.delivery = GroupDelivery(store.mailbox, store.clock, self._on_lost)
         self.receiver = MessageReceiver(client, config, self.delivery, self.delivery.take)
         names = [
-            one for topic, number in partitions.items() for one in partition_names(topic, number) or [topic]
+            partition
+            for topic, number in partitions.items()
+            for partition in partition_names(topic, number) or [topic]
         ]
         self._matching: MatchingTopics | None = None
         self._expected = len(names)  # of the first members; 0 when they are open
@@ -381,10 +383,10 @@ class ReaderGroup:
         self.delivery.check_open()
         readers = self.readers
         if isinstance(target, MessageId) and not is_end(target):
-            found = self._partition_of(target)
-            if found is None:
+            part = self._partition_of(target)
+            if part is None:
                 raise OperationNotSupported(f"{target!r} belongs to no partition of {self.topic_name}")
-            readers = [found]
+            readers = [part]
         for reader in readers:
             reader.seek(target)
 
@@ -500,16 +502,16 @@ class ConsumerGroup:
 
     def _each(self, call: Callable[[ConsumerCore], R], topic: str | None = None) -> list[R]:
         """Call a function with the consumer of one topic, or of all; those that left are left out."""
-        one = self.children.get(topic) if topic is not None else None
-        children = [one] if one is not None else []
-        found = []
+        named = self.children.get(topic) if topic is not None else None
+        children = [named] if named is not None else []
+        answers = []
         for child in children if topic is not None else list(self.children.values()):
             try:
-                found.append(call(child))
+                answers.append(call(child))
             except AlreadyClosed:
                 if not self._group.has_left(child):
                     raise
-        return found
+        return answers
 
     def stats(self) -> ConsumerStats:
         return sum_of(child.stats() for child in list(self.children.values()))

@@ -191,7 +191,7 @@ def fixed_beginning(expression: str, flags: int = 0) -> str:
     """The text that each match of an expression begins with.
 
     Example:
-        >>> [fixed_beginning(one) for one in ("orders-.*", "^or(ders|dinary)", "a{2}b?", "x|y", "(?i:a)b")]
+        >>> [fixed_beginning(text) for text in ("orders-.*", "^or(ders|dinary)", "a{2}b?", "x|y", "(?i:a)b")]
         ['orders-', 'ord', 'aa', '', '']
     """
     tree = _tree(expression, flags)
@@ -233,11 +233,11 @@ def _beginning_of(kind: str, value: Any) -> tuple[str, bool]:
         part, is_whole = _beginning(inner)
         return (part * least, least == most) if is_whole else (part, False)
     if kind == "BRANCH":
-        found = [_beginning(one) for one in value[1]]
-        texts = [part for part, _ in found]
+        beginnings = [_beginning(branch) for branch in value[1]]
+        texts = [part for part, _ in beginnings]
         shortest, longest = min(texts), max(texts)
         size = next((i for i, one in enumerate(shortest) if one != longest[i : i + 1]), len(shortest))
-        is_same = shortest == longest and all(is_whole for _, is_whole in found)
+        is_same = shortest == longest and all(is_whole for _, is_whole in beginnings)
         return shortest[:size], is_same
     return "", False
 
@@ -251,7 +251,7 @@ def matches_no_name(expression: str, flags: int = 0, *, least_slashes: int = 0) 
         least_slashes: so many slashes each name has.
 
     Example:
-        >>> [matches_no_name(one) for one in ("a^b", "a$b", "a\\n", "(?!)", "a", "a|b$c", ".*")]
+        >>> [matches_no_name(text) for text in ("a^b", "a$b", "a\\n", "(?!)", "a", "a|b$c", ".*")]
         [True, True, True, True, False, False, False]
         >>> matches_no_name("orders", least_slashes=2), matches_no_name(".*", least_slashes=2)
         (True, False)
@@ -289,7 +289,7 @@ def _never_one(kind: str, value: Any, starts: bool, ends: bool) -> bool:
     if kind in ("MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT"):
         return bool(value[0]) and _never(value[2], at_start=starts, at_end=ends)
     if kind == "BRANCH":
-        return all(_never(one, at_start=starts, at_end=ends) for one in value[1])
+        return all(_never(branch, at_start=starts, at_end=ends) for branch in value[1])
     if kind == "ASSERT_NOT":
         return not list(value[1])
     return kind == "FAILURE"
@@ -417,13 +417,15 @@ class TopicPattern:
             # what it means in a pattern of nothing else.
             prefix, whole = f"{_DEFAULT}/", given
             self.text = f"{PERSISTENT}://{_DEFAULT}/{f'(?:{given})' if '|' in given else given}"
-            parts = [_Alternative("", prefix, one) for one in alternatives(given, is_verbose)]
+            parts = [_Alternative("", prefix, alternative) for alternative in alternatives(given, is_verbose)]
         else:
-            parts = [_parsed(one, text) for one in alternatives(given, is_verbose)]
-            owners = {one.owner for one in parts}
+            parts = [_parsed(alternative, text) for alternative in alternatives(given, is_verbose)]
+            owners = {part.owner for part in parts}
             prefix = owners.pop() if len(owners) == 1 else ""
-            whole = "|".join(f"{one.anchors}{_literally(one.owner, flags)}{one.rest}" for one in parts)
-            self.text = f"{PERSISTENT}://{'|'.join(f'{one.anchors}{one.owner}{one.rest}' for one in parts)}"
+            whole = "|".join(f"{part.anchors}{_literally(part.owner, flags)}{part.rest}" for part in parts)
+            self.text = (
+                f"{PERSISTENT}://{'|'.join(f'{part.anchors}{part.owner}{part.rest}' for part in parts)}"
+            )
         try:
             compiled = re.compile(whole, flags)
         except re.error as error:
@@ -435,10 +437,10 @@ class TopicPattern:
         beginning = fixed_beginning(whole, flags) if is_exact else ""
         self.beginning: Final = prefix + beginning if self.is_local else max(prefix, beginning, key=len)
         self.never: Final = tuple(
-            one.rest if self.is_local else f"{one.anchors}{one.owner}{one.rest}"
-            for one in parts
+            part.rest if self.is_local else f"{part.anchors}{part.owner}{part.rest}"
+            for part in parts
             if matches_no_name(
-                one.rest if self.is_local else f"{one.anchors}{re.escape(one.owner)}{one.rest}",
+                part.rest if self.is_local else f"{part.anchors}{re.escape(part.owner)}{part.rest}",
                 flags,
                 least_slashes=0 if self.is_local else 2,
             )
