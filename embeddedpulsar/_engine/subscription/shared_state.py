@@ -196,7 +196,7 @@ class OpenRange:
         # A count of 0 is an entry that the index does not describe; then the frames of all are read. An entry
         # without a readable frame keeps what the lists begin with.
         if columns is not None and 0 not in columns.counts:
-            counts, hashes = columns.counts, [one or no_key for one in columns.key_hashes]
+            counts, hashes = columns.counts, [key_hash or no_key for key_hash in columns.key_hashes]
         else:
             counts, hashes = [1] * count, [no_key] * count
             cursor = self._log.cursor(start, inclusive=True, isolation=Isolation.EVERYTHING)

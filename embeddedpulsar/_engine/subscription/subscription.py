@@ -234,8 +234,8 @@ class SubscriptionLives:
         """Return what is open, for the caller to close; close all that ended before."""
         shared, self._current = self._current, None
         ended, self._ended = self._ended, []
-        for one in ended:
-            one.close()
+        for former in ended:
+            former.close()
         return shared
 
 
@@ -491,11 +491,15 @@ class Subscription:
             ConsumerBusy: the consumers that are attached do not admit this one.
             ConsumerAssignError: the keys cannot be divided with this one.
         """
-        asked = Asked(self._settings, key_shared, topic, partition, several_topics)
-        rules, admission = dispatcher_for(consumer_type).rules(asked), self._admission
-        most = self._settings.maxConsumersPerSubscription if admission is None else admission.most_consumers()
+        request = Asked(self._settings, key_shared, topic, partition, several_topics)
+        rules, admission = dispatcher_for(consumer_type).rules(request), self._admission
+        max_consumers = (
+            self._settings.maxConsumersPerSubscription if admission is None else admission.most_consumers()
+        )
         uuid = client_uuid or self._mailbox.uuid
-        wanted = AttachRequest(consumer_name, consumer_type, uuid, priority, receiver_queue_size, rules, most)
+        wanted = AttachRequest(
+            consumer_name, consumer_type, uuid, priority, receiver_queue_size, rules, max_consumers
+        )
         is_claiming = consumer_type in CLAIM_DISPATCHERS
         if compacted is not None:  # of a kind that `attachment_kind` imports: not under the lock
             from embeddedpulsar._engine.subscription.attachment.active_attachment import note_first
@@ -579,7 +583,8 @@ class Subscription:
             consumers = shared.transact(lambda state: state.consumers.all())
             threads = self._attached
             holders = [
-                Holder(one.name, one.client_uuid, threads.get(one.consumer_id, "")) for one in consumers
+                Holder(consumer.name, consumer.client_uuid, threads.get(consumer.consumer_id, ""))
+                for consumer in consumers
             ]
             if holders:
                 error.args = (f"{error.args[0]}; attached: {self._options.peers.described(holders)}",)

@@ -682,10 +682,10 @@ def is_word_damaged(directory: str, control: SubscriptionControl) -> bool:
     try:
         if end or not generation or is_bare(directory):
             return False
-        found = choose(directory, KIND_SUBSCRIPTION, damage)
+        versions = choose(directory, KIND_SUBSCRIPTION, damage)
     except FileNotFoundError:
         return False
-    return found.newest == generation and (found.journal is not None or bool(damage))
+    return versions.newest == generation and (versions.journal is not None or bool(damage))
 
 
 def may_have_ended(directory: str, *, durable: bool) -> bool:
@@ -732,8 +732,8 @@ def mark_deletes(directories: Sequence[str], boot: bytes) -> list[Position]:
         StorageError: the position of one of them is unknown: nothing may be trimmed.
         DescriptorLimitError: no descriptor was to be had.
     """
-    found = [_mark_delete(directory, boot) for directory in directories]
-    return [position for position in found if position is not None]
+    positions = [_mark_delete(directory, boot) for directory in directories]
+    return [position for position in positions if position is not None]
 
 
 def _mark_delete(directory: str, boot: bytes) -> Position | None:

@@ -167,7 +167,7 @@ class SubscriptionView:
         if not ids:
             return state
         outcomes = zip(ids, self._outcomes(ids), strict=True)
-        ended = [one for one in outcomes if one[1] in (record.COMMITTED, record.ABORTED)]
+        ended = [outcome for outcome in outcomes if outcome[1] in (record.COMMITTED, record.ABORTED)]
         if ended:
             state = decode_snapshot(encode_snapshot(state))
             for transaction, outcome in ended:
@@ -210,15 +210,15 @@ class SubscriptionView:
         run = command.fresh[0]
         messages = run.last - run.first + 1 if run.messages is None else sum(run.messages)
         consumers = [
-            one._replace(
-                held=one.held + messages,
-                permits=max((one.permits or 0) - messages, 0),
-                assigned=(one.assigned or 0) + messages,
-                oldest=one.oldest or Position(run.ledger_id, run.first),
+            consumer._replace(
+                held=consumer.held + messages,
+                permits=max((consumer.permits or 0) - messages, 0),
+                assigned=(consumer.assigned or 0) + messages,
+                oldest=consumer.oldest or Position(run.ledger_id, run.first),
             )
-            if one.consumer.consumer_id == open_range.owner
-            else one
-            for one in facts.consumers
+            if consumer.consumer.consumer_id == open_range.owner
+            else consumer
+            for consumer in facts.consumers
         ]
         return facts._replace(consumers=tuple(consumers), read=Position(*command.read))
 
@@ -236,8 +236,8 @@ class SubscriptionView:
         if journal is None or not (journal.damage or journal.is_behind):
             return is_there
         self._complete()
-        for found in journal.damage:
-            self._report(found._replace(subscription=self._replica.state.name))
+        for damage in journal.damage:
+            self._report(damage._replace(subscription=self._replica.state.name))
         return True
 
     def _is_current(self) -> bool:
@@ -374,7 +374,7 @@ def _consumer_facts(
     permits = max(0, granted.get(consumer.consumer_id, 0) - assigned.messages)
     held = state.dispatch.holds(consumer.consumer_id)
     first = ranges_for(state, consumer.consumer_id, 0, 1)
-    oldest = min((Position(one.ledger_id, one.first) for one in first), default=None)
+    oldest = min((Position(part.ledger_id, part.first) for part in first), default=None)
     return ConsumerFacts(consumer, held, assigned.is_blocked, permits, assigned.messages, oldest, acked_ms)
 
 

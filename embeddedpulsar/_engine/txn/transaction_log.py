@@ -517,8 +517,8 @@ class TransactionLog:
     def open_transactions(self) -> list[OpenTransaction]:
         """The slots in use, without the lock."""
         self._shared.check_usable()
-        found = map(self.control.read_slot, self.control.used_slots())
-        return [transaction for transaction in found if transaction is not None]
+        slots = map(self.control.read_slot, self.control.used_slots())
+        return [transaction for transaction in slots if transaction is not None]
 
     def is_any_open(self) -> bool:
         """Whether a slot is in use. One load; a begin that is under way may not count yet."""

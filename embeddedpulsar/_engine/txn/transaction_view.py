@@ -283,8 +283,8 @@ class TransactionView:
     def open_transactions(self) -> list[OpenTransaction]:
         """The slots in use; none where the control words cannot be believed."""
         control = self._words.control
-        found = () if control is None else map(control.read_slot, control.used_slots())
-        return [transaction for transaction in found if transaction is not None]
+        slots = () if control is None else map(control.read_slot, control.used_slots())
+        return [transaction for transaction in slots if transaction is not None]
 
     def prepared(self) -> list[PreparedTransaction]:
         """The transactions that waited for their end at the last `refresh`, by id."""

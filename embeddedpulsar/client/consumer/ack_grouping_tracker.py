@@ -480,13 +480,13 @@ class AckGroupingTracker:
 
     def _close_up_to(self, position: RawPosition, whole: bool) -> None:
         """Drop batches that a cumulative acknowledgement covers."""
-        covered = [one for one in list(self.open) if one < position or (whole and one == position)]
-        for one in covered:
-            self.open.pop(one, None)
-            self._partial.pop(one, None)
+        covered = [batch for batch in list(self.open) if batch < position or (whole and batch == position)]
+        for batch in covered:
+            self.open.pop(batch, None)
+            self._partial.pop(batch, None)
         if self.on_done is not None:
-            for one in covered:
-                self.on_done(one)
+            for batch in covered:
+                self.on_done(batch)
 
     def after_ack(self, is_known: bool) -> None:
         """Write a full group, or acknowledgements outside the ring, now; start the timer for others.

@@ -125,13 +125,13 @@ def _with_letter_topics(client: ClientContext, config: ConsumerConfig, topics: l
     policy = config.dead_letter
     with late_imports():
         from embeddedpulsar.client.consumer.dead_letter import letter_topics
-    found = letter_topics(
+    letters = letter_topics(
         topics, config.subscription_name, policy, config.retry_letter_topic, client.store.topics.has
     )
     initial = policy.initial_subscription_name if policy is not None else ""
     return config._replace(
-        dead_letter=ConsumerDeadLetterPolicy(found.limit, found.dead, initial or None),
-        retry_letter_topic=TopicName.parse(found.retry).full,
+        dead_letter=ConsumerDeadLetterPolicy(letters.limit, letters.dead, initial or None),
+        retry_letter_topic=TopicName.parse(letters.retry).full,
     )
 
 

@@ -226,8 +226,8 @@ class DeadLetterProducer:
             raise AlreadyClosed("the consumer is closed; subscribe again")
         if self._initial_subscription:
             topic = TopicName.parse(self.topic).full
-            for one in partition_names(topic, self._client.store.topics.resolve(topic)) or [self.topic]:
-                _ensure_subscription(self._client, one, self._initial_subscription)
+            for partition in partition_names(topic, self._client.store.topics.resolve(topic)) or [self.topic]:
+                _ensure_subscription(self._client, partition, self._initial_subscription)
         config, names = self._config._replace(name=name), use[0]
         if written is not None:
             config = config._replace(schema=CopiedSchema(written))
@@ -250,8 +250,8 @@ class DeadLetterProducer:
         return opened
 
     def _let_go(self, *uses: Use) -> None:
-        for one in uses or list(self._opened):
-            opened = self._opened.pop(one, None)
+        for use in uses or list(self._opened):
+            opened = self._opened.pop(use, None)
             if opened is not None:
                 with contextlib.suppress(AlreadyClosed):  # closed with its client, or fenced out
                     opened.close()
@@ -276,7 +276,7 @@ def _ensure_subscription(client: ClientContext, topic_name: str, name: str) -> N
     try:
         topic = use.topic
         try:
-            found = topic.use_subscription(name, False)
+            subscription = topic.use_subscription(name, False)
         except SubscriptionNotFound:
             policy = client.store.policy(topic.name, AUTO_SUBSCRIPTION_CREATION)
             if not policy.allow_auto_subscription_creation:
@@ -285,8 +285,8 @@ def _ensure_subscription(client: ClientContext, topic_name: str, name: str) -> N
                     "dead letter policy, and allowAutoSubscriptionCreation=false holds for it; allow it, or "
                     "leave initial_subscription_name out"
                 ) from None
-            found = topic.use_subscription(name, True, BEFORE_FIRST)
-        topic.end_use(found, name)
+            subscription = topic.use_subscription(name, True, BEFORE_FIRST)
+        topic.end_use(subscription, name)
     finally:
         use.release()
 

@@ -304,8 +304,8 @@ class BatchReceiver:
         size = 0
         try:
             while not self._is_full(len(batch), size):
-                left = None if deadline is None else max(0, round((deadline - REAL_TIME()) * 1000))
-                message = self._delivery.wait(self._take, left)
+                remaining_ms = None if deadline is None else max(0, round((deadline - REAL_TIME()) * 1000))
+                message = self._delivery.wait(self._take, remaining_ms)
                 length = len(message.data())
                 if batch and 0 < self._max_bytes < size + length:
                     self._put_back(message)

@@ -156,7 +156,7 @@ class TableView(ProcessBound, Mapping[str, T]):
                 self._values[key] = data
             else:
                 self._values.pop(key, None)
-            listeners = [one for one in self._listeners if not one.keeps(key, data)]
+            listeners = [listener for listener in self._listeners if not listener.keeps(key, data)]
         finally:
             self._lock.release()
         for listener in listeners:
@@ -238,7 +238,7 @@ class TableView(ProcessBound, Mapping[str, T]):
         except BaseException:
             try:
                 self._lock.acquire()
-                self._listeners = [one for one in self._listeners if one is not listener]
+                self._listeners = [other for other in self._listeners if other is not listener]
             finally:
                 self._lock.release()
             raise

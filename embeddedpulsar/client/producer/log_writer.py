@@ -228,21 +228,21 @@ class PublishThrottle:
         end = SYSTEM_CLOCK.monotonic() + timing.left(timeout_s)
         while (limiter := self._session.limiter) is not None:
             try:
-                left = end - SYSTEM_CLOCK.monotonic() if timeout_s else 0.0
-                admitted = timing.within(max(left, 0.0), self._reserve, limiter, entries)
+                remaining_s = end - SYSTEM_CLOCK.monotonic() if timeout_s else 0.0
+                admitted = timing.within(max(remaining_s, 0.0), self._reserve, limiter, entries)
             except LockTimeout:
                 if timeout_s:
                     raise
                 return []
             if admitted or not timeout_s:
                 return admitted
-            left = end - SYSTEM_CLOCK.monotonic()
-            if left <= 0:
+            remaining_s = end - SYSTEM_CLOCK.monotonic()
+            if remaining_s <= 0:
                 raise LockTimeout(
                     f"the publish rate of {self._session.topic_name} was reached, and there was no room for "
                     f"another message within {timeout_s:g} s; the message was not stored"
                 )
-            SYSTEM_CLOCK.sleep(min(max(self.due_in_s(), _SHORTEST_S), _LOOK_S, left))
+            SYSTEM_CLOCK.sleep(min(max(self.due_in_s(), _SHORTEST_S), _LOOK_S, remaining_s))
             self._session.refresh_policies()
         return entries
 
@@ -402,10 +402,10 @@ class LogWriter:
                     error = again
             if not timeout_s:
                 return False
-            left = until - SYSTEM_CLOCK.monotonic()
-            if left <= 0:
+            remaining_s = until - SYSTEM_CLOCK.monotonic()
+            if remaining_s <= 0:
                 raise LockTimeout(*error.args) from error  # the class of `error` is internal
-            session.wait_a_moment(min(left, _HELD_S))
+            session.wait_a_moment(min(remaining_s, _HELD_S))
 
     def _append(self, entries: list[PendingEntry], timeout_s: float) -> bool:
         for at, out in enumerate(entries):
@@ -836,8 +836,8 @@ class Completions:
             )
 
     def wait_for_callbacks(self) -> bool:
-        left = timing.left(math.inf)
-        return self._callbacks.wait_done(None if left == math.inf else left)
+        remaining_s = timing.left(math.inf)
+        return self._callbacks.wait_done(None if remaining_s == math.inf else remaining_s)
 
     def run_after_all(self, job: Callable[[], object]) -> None:
         """Run a job behind everything added before: here, at once, if nothing is."""

@@ -496,10 +496,10 @@ class SendQueue:
             return
         # The queued messages are younger than the last flush, so they may wait until one delay after it.
         delay_s = self._config.batching_max_delay_ms / 1000
-        left = self._flushed_at + delay_s - self._session.monotonic()
-        if left > 0 and not self.is_closed:
+        remaining_s = self._flushed_at + delay_s - self._session.monotonic()
+        if remaining_s > 0 and not self.is_closed:
             batch.armed = True
-            self._session.call_later(left, self._on_delay_over)
+            self._session.call_later(remaining_s, self._on_delay_over)
             return
         self.store_soon(1)
 
@@ -577,9 +577,9 @@ class SendQueue:
         if not (self.singles or self.items) or self._store_groups(0.0, least):
             return None
         at = self._deadline.at
-        left = self._patience_s if at is None else at - self._session.monotonic()
+        remaining_s = self._patience_s if at is None else at - self._session.monotonic()
         try:
-            seconds = max(left, TURN_S)
+            seconds = max(remaining_s, TURN_S)
             timing.within(seconds, self._store_groups, seconds, least)
         except LockTimeout as error:
             self._fail_queued(error)
@@ -875,16 +875,16 @@ class SendQueue:
         at = self._deadline.at
         if at is None:
             return
-        left = at - self._session.monotonic()
+        remaining_s = at - self._session.monotonic()
         try:
-            if left <= 0 and self.lock.acquire(False):
+            if remaining_s <= 0 and self.lock.acquire(False):
                 if not self._store_groups(0.0, 1):
                     self._fail_queued(self._timeout())
                 return
         finally:
             self.lock.release()
         # Retried later: the thread that holds the lock waits for the topic, and not longer than this.
-        self._time_out_after(max(left, TURN_S))
+        self._time_out_after(max(remaining_s, TURN_S))
 
     def _timeout(self) -> Timeout:
         topic = self._session.topic_name

@@ -340,8 +340,8 @@ class Acknowledger:
                 )
             if parts:
                 acks = state.acks
-                left = [one for one in parts if not acks.is_acked(Position(*one))]
-                full = command._replace(ack=ack._replace(groups=group_entries(sorted({*left, *entries}))))
+                unacked = [position for position in parts if not acks.is_acked(Position(*position))]
+                full = command._replace(ack=ack._replace(groups=group_entries(sorted({*unacked, *entries}))))
             else:
                 full = command
             refusal = state.pending_acks.refusal(full, state.acks)

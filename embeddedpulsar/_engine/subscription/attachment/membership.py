@@ -60,7 +60,7 @@ class AttachRequest(NamedTuple):
         priority: priority level, 0 being the best.
         receiver_queue_size: messages it is ready to take at once.
         rules: its requirements for dispatch.
-        most: how many consumers the subscription may have; 0 for any number.
+        max_consumers: how many consumers the subscription may have; 0 for any number.
     """
 
     name: str
@@ -69,7 +69,7 @@ class AttachRequest(NamedTuple):
     priority: int
     receiver_queue_size: int
     rules: ConsumerRules
-    most: int = 0
+    max_consumers: int = 0
 
     def command(self, consumer_id: int, now_ms: int, rules: ConsumerRules) -> Attach:
         """The command by which it attaches."""
@@ -78,13 +78,13 @@ class AttachRequest(NamedTuple):
         )
 
 
-def check_admission(state: SubscriptionState, new_consumer: Consumer, most: int) -> None:
+def check_admission(state: SubscriptionState, new_consumer: Consumer, max_consumers: int) -> None:
     """Refuse a new consumer that the attached consumers do not admit.
 
     Args:
         state: after the detachment of dead consumers.
         new_consumer: the consumer that is to be attached.
-        most: how many consumers may be attached; 0 for any number.
+        max_consumers: how many consumers may be attached; 0 for any number.
 
     Raises:
         ConsumerBusy: the text names the consumer that prevents it.
@@ -98,9 +98,9 @@ def check_admission(state: SubscriptionState, new_consumer: Consumer, most: int)
             (str(kind_of_type) for kind_of_type in ConsumerType if kind_of_type == kind), f"type {kind}"
         )
         raise ConsumerBusy(f"Subscription is of different type: {names_of(consumers)} attached as {name}")
-    if most and len(consumers) >= most:
+    if max_consumers and len(consumers) >= max_consumers:
         raise ConsumerBusy(
-            f"the subscription has {most} consumers, as many as maxConsumersPerSubscription allows"
+            f"the subscription has {max_consumers} consumers, as many as maxConsumersPerSubscription allows"
         )
     if not consumers.free_code():
         raise ConsumerBusy(f"the subscription has {OWNERS} consumers, as many as it can have")
@@ -181,7 +181,7 @@ class Membership:
         attach = attach_request.command(epoch + 1, self._clock.wall_ms(), self._rules())
         trial = Consumer(*attach[:-1], 0, state.consumers.free_code(), attach.rules)
         try:
-            check_admission(state, trial, attach_request.most)
+            check_admission(state, trial, attach_request.max_consumers)
         except (ConsumerBusy, ConsumerAssignError):
             # Once more only if consumers went, so this ends.
             if len(state.consumers) <= _FEW or not self._detach_lost(state):

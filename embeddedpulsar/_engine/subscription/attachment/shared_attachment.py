@@ -628,9 +628,9 @@ class SharedAttachment(Attachment):
     ) -> None:
         """Say how much more this consumer can take, and wake another in its place: it may have been woken for
         entries that it does not claim, because it has others to read. If one leads, that sees to them."""
-        left = max(room - sum([part.messages for part in ready]), 0)
+        unclaimed = max(room - sum([part.messages for part in ready]), 0)
         assigned = state.dispatch.assigned_by_consumer[self.consumer_id]
-        self.words[self._base + _GRANTED] = assigned.messages + left
+        self.words[self._base + _GRANTED] = assigned.messages + unclaimed
         if (state.dispatch.waiting or has_beyond) and not self._sleep.is_led:
             self._shared.wakeups.one(state, self.consumer_id)
 
@@ -864,4 +864,4 @@ class SharedAttachment(Attachment):
 
 def existing_ids(entries: Sequence[RawPosition]) -> list[RawPosition]:
     """These ids, without those that no entry can have."""
-    return [one for one in entries if one[0] >= 0 and one[1] >= 0]
+    return [entry for entry in entries if entry[0] >= 0 and entry[1] >= 0]

@@ -218,9 +218,14 @@ class Assignment:
         dealt = self._dealt_share() if self._dealt else None
         read = Position(passed[-1].ledger_id, passed[-1].entry_id + 1) if passed else STAY
         shares = (dealt,) if dealt else self._shares(passed[0][:2] if passed else _NEVER)
-        ranges = tuple((one, *each) for one in self._ranges for each in self._ranges[one] if not shares)
-        seen = ((one, claim.handed.get(one, 0)) for one in self.given)
-        handed = tuple((one, number) for one, number in seen if number)
+        ranges = tuple(
+            (consumer_id, *each)
+            for consumer_id in self._ranges
+            for each in self._ranges[consumer_id]
+            if not shares
+        )
+        seen = ((consumer_id, claim.handed.get(consumer_id, 0)) for consumer_id in self.given)
+        handed = tuple((consumer_id, number) for consumer_id, number in seen if number)
         runs = tuple(_fresh_runs(passed, self._keys_matter))
         return Assign(read, 0, runs, tuple(self._delayed), ranges, handed, shares)
 
@@ -244,7 +249,7 @@ class Assignment:
             return ()  # a share gives to each in ascending order
         shares, picks, following = list[Share](), bytearray(), _NEVER
         for (ledger_id, first, last), owner in sorted(
-            (one, number) for number, ranges in enumerate(self._ranges.values(), 1) for one in ranges
+            (run, number) for number, ranges in enumerate(self._ranges.values(), 1) for run in ranges
         ):
             gap = first - following[1]
             if ledger_id != following[0] or gap > _GAP or following <= fresh <= (ledger_id, first):
@@ -278,9 +283,9 @@ def _fresh_runs(passed: Sequence[FreshEntry], keys_matter: bool) -> Iterator[Fre
 def others_are_ready(consumers: ConsumerRegistry, dispatch: DispatchState, claim: Claim) -> bool:
     """Whether a consumer that is not the claimer could be assigned something."""
     return any(
-        permits_of(dispatch, claim.granted, one) > 0
-        for one in consumers.each()
-        if one.consumer_id != claim.consumer_id
+        permits_of(dispatch, claim.granted, other) > 0
+        for other in consumers.each()
+        if other.consumer_id != claim.consumer_id
     )
 
 
@@ -293,9 +298,9 @@ def permits_of(dispatch: DispatchState, granted: Facts, consumer: Consumer) -> i
     if assigned is None or assigned.is_blocked or dispatch.is_blocked:
         return 0
     permits = granted.get(consumer_id, 0) - assigned.messages
-    most = consumer.rules.max_unacked
-    if most:
-        permits = min(permits, most - dispatch.holds(consumer_id))
+    max_unacked = consumer.rules.max_unacked
+    if max_unacked:
+        permits = min(permits, max_unacked - dispatch.holds(consumer_id))
     return max(0, permits)
 
 

@@ -73,13 +73,15 @@ class SharedDispatcher(ClaimDispatcher):
         assignment = Assignment(claim.fresh, dispatch.room, keys_matter=False)
         supply = _Supply(dispatch, assignment, claim.cutoff_ms)
         for level in _better_levels(consumers, claimer.priority_level):
-            permits = {one.consumer_id: permits_of(dispatch, claim.granted, one) for one in level}
+            permits = {
+                consumer.consumer_id: permits_of(dispatch, claim.granted, consumer) for consumer in level
+            }
             _deal(supply, permits)
         room = min(claim.room, permits_of(dispatch, claim.granted, claimer))
         if room > 0:
-            left = dispatch.waiting + claim.backlog - sum(assignment.given.values())
-            ready = _ready_peers(consumers, dispatch, claim, claimer.priority_level, left)
-            supply.give(claim.consumer_id, min(room, max(-(-left // ready), claim.turn)))
+            backlog = dispatch.waiting + claim.backlog - sum(assignment.given.values())
+            ready = _ready_peers(consumers, dispatch, claim, claimer.priority_level, backlog)
+            supply.give(claim.consumer_id, min(room, max(-(-backlog // ready), claim.turn)))
         return assignment.command(claim)
 
     def leaves_more(
@@ -94,11 +96,11 @@ def _ready_peers(
 ) -> int:
     """How many are ready, of that level; the claimer is. Not counted beyond ``most``, where each gets one."""
     ready = 1
-    for one in consumers.each():
+    for consumer in consumers.each():
         if ready >= most:
             break
-        if one.consumer_id != claim.consumer_id and one.priority_level == level:
-            ready += permits_of(dispatch, claim.granted, one) > 0
+        if consumer.consumer_id != claim.consumer_id and consumer.priority_level == level:
+            ready += permits_of(dispatch, claim.granted, consumer) > 0
     return ready
 
 
@@ -106,18 +108,18 @@ def _better_levels(consumers: ConsumerRegistry, level: int) -> Iterator[list[Con
     for better in consumers.levels:
         if better >= level:
             return
-        yield [one for one in consumers.each() if one.priority_level == better]
+        yield [consumer for consumer in consumers.each() if consumer.priority_level == better]
 
 
 def _deal(supply: _Supply, permits: dict[int, int]) -> None:
     """Give each consumer one entry in turn, until no consumer is ready for more."""
-    while any(left > 0 for left in permits.values()):
-        for consumer_id, left in permits.items():
-            if left > 0:
+    while any(permit > 0 for permit in permits.values()):
+        for consumer_id, permit in permits.items():
+            if permit > 0:
                 messages = supply.give(consumer_id, 1)
                 if not messages:
                     return
-                permits[consumer_id] = left - messages
+                permits[consumer_id] = permit - messages
 
 
 class _Supply:
@@ -190,7 +192,7 @@ class ExclusiveDispatcher(ActiveDispatcher):
 
     def active(self, consumers: ConsumerRegistry) -> int:
         """The only one there is."""
-        return next((one.consumer_id for one in consumers.all()), 0)
+        return next((consumer.consumer_id for consumer in consumers.all()), 0)
 
 
 class FailoverDispatcher(ActiveDispatcher):
@@ -209,12 +211,14 @@ class FailoverDispatcher(ActiveDispatcher):
         everybody = consumers.all()
         if len(everybody) <= 1:
             return everybody[0].consumer_id if everybody else 0
-        best = min(one.priority_level for one in everybody)
-        candidates = [one for one in everybody if one.priority_level == best]
+        best = min(consumer.priority_level for consumer in everybody)
+        candidates = [consumer for consumer in everybody if consumer.priority_level == best]
         rules = candidates[0].rules
-        is_ring = any(one.rules.flags & FLAG_SEVERAL_TOPICS for one in everybody) and rules.partition < 0
+        is_ring = (
+            any(consumer.rules.flags & FLAG_SEVERAL_TOPICS for consumer in everybody) and rules.partition < 0
+        )
         if is_ring or rules.flags & FLAG_RING:
-            names = tuple(one.name for one in candidates)
+            names = tuple(consumer.name for consumer in candidates)
             return candidates[chosen_on_ring(names, rules.topic_hash)].consumer_id
         if rules.partition >= 0:
             by_name = sorted(candidates, key=_name_and_id)
@@ -320,11 +324,11 @@ class KeySharedDispatcher(ClaimDispatcher):
         is_ordered = (
             not (first and first.rules.flags & FLAG_OUT_OF_ORDER) and dispatch.selector_kind != STICKY
         )
-        most = min(LOOK_AHEAD_PER_CONSUMER * len(consumers), LOOK_AHEAD)
+        max_waiting = min(LOOK_AHEAD_PER_CONSUMER * len(consumers), LOOK_AHEAD)
         round_ = _Round(consumers, dispatch, claim, assignment, is_ordered)
         round_.give_waiting(claim.consumer_id)
-        if round_.held_back < most and round_.is_anyone_ready():
-            round_.give_fresh(claim.cutoff_ms, most)
+        if round_.held_back < max_waiting and round_.is_anyone_ready():
+            round_.give_fresh(claim.cutoff_ms, max_waiting)
         return assignment.command(claim)
 
     def leaves_more(
@@ -332,8 +336,8 @@ class KeySharedDispatcher(ClaimDispatcher):
     ) -> bool:
         """Whether more can be read. What was read and waits is for consumers that claim it when they are
         ready, or that are woken when its key is free."""
-        most = min(LOOK_AHEAD_PER_CONSUMER * len(consumers), LOOK_AHEAD)
-        is_full = len(dispatch.pending.waiting_keys) >= most
+        max_waiting = min(LOOK_AHEAD_PER_CONSUMER * len(consumers), LOOK_AHEAD)
+        is_full = len(dispatch.pending.waiting_keys) >= max_waiting
         return has_beyond and not is_full and others_are_ready(consumers, dispatch, claim)
 
 
@@ -452,8 +456,8 @@ class _Round:
                     return
                 continue
             assignment.give(consumer_id, entry.ledger_id, entry.entry_id, entry.messages)
-            left = permits[consumer_id] = permits[consumer_id] - entry.messages
-            if (left <= 0 or assignment.room <= 0) and not self.is_anyone_ready():
+            permit = permits[consumer_id] = permits[consumer_id] - entry.messages
+            if (permit <= 0 or assignment.room <= 0) and not self.is_anyone_ready():
                 return
 
     def _deal(

@@ -103,7 +103,7 @@ class LookAhead:
     @property
     def messages(self) -> int:
         """Messages in what was looked at."""
-        return sum([one.messages for one in self._facts])
+        return sum([entry.messages for entry in self._facts])
 
     @property
     def last_ledger(self) -> int:
@@ -170,13 +170,13 @@ class LookAhead:
         if not self._keys_matter:
             hashes = [0] * len(counts)
         elif 0 in hashes:
-            hashes = [one or self._no_key for one in hashes]
+            hashes = [key_hash or self._no_key for key_hash in hashes]
         ids = range(first, first + len(counts))
         rows = zip(repeat(ledger_id), ids, counts, hashes, repeat(0), strict=False)
         facts = list(map(_new, repeat(FreshEntry), rows))
         if 0 not in counts and not slots.flags.translate(None, _PLAIN):
             return facts
-        found: list[FreshEntry] = []
+        entries: list[FreshEntry] = []
         specials = [not count or flags & _SPECIAL for count, flags in zip(counts, slots.flags, strict=True)]
         for is_special, pairs in groupby(zip(facts, specials, strict=True), lambda pair: bool(pair[1])):
             run = [fact for fact, _ in pairs]
@@ -186,16 +186,16 @@ class LookAhead:
                         ledger_id, [(run[0].entry_id, run[-1].entry_id)], max(max_bytes, 1)
                     )
                 except ImportError:
-                    if not found:
+                    if not entries:
                         raise
-                    return found
+                    return entries
                 max_bytes -= sum([len(view.payload) for view in views])
-                found += self._facts_of(views)
+                entries += self._facts_of(views)
                 if self._cursor.position != (ledger_id, run[-1].entry_id + 1):
-                    return found  # what follows is read, stepped over or waited for next time
+                    return entries  # what follows is read, stepped over or waited for next time
             else:
-                found += run
-        return found
+                entries += run
+        return entries
 
     def _read(self, position: Position, most: int, max_bytes: int) -> list[FreshEntry]:
         if self._cursor.position != position:
@@ -332,8 +332,8 @@ def ranges_for(state: SubscriptionState, consumer_id: int, number: int, most: in
     that, as many ranges as make up ``most`` messages."""
     dispatch, pending_acks = state.dispatch, state.pending_acks
     assigned = dispatch.assigned_by_consumer[consumer_id]
-    found: list[FetchedRange] = []
-    left = most
+    ranges: list[FetchedRange] = []
+    remaining = most
     at = max(number, assigned.start)
     known, states, acks = -1, None, None
     partial: Collection[int] = ()
@@ -349,10 +349,10 @@ def ranges_for(state: SubscriptionState, consumer_id: int, number: int, most: in
             codes, base = (states.states, states.base) if states is not None and is_plain else (_NO_CODES, 0)
         # Hot where keys scatter what each consumer gets: one entry, of which nothing is to be said.
         if first == last and base <= first < base + len(codes) and codes[first - base] == code:
-            found.append(_new(FetchedRange, (ledger_id, first, first, at, 1, None, _NO_INDEXES)))
+            ranges.append(_new(FetchedRange, (ledger_id, first, first, at, 1, None, _NO_INDEXES)))
             at += 1
-            left -= 1
-            if left <= 0:
+            remaining -= 1
+            if remaining <= 0:
                 break
             continue
         for start, end in () if states is None else states.held(code, first, last):
@@ -364,16 +364,20 @@ def ranges_for(state: SubscriptionState, consumer_id: int, number: int, most: in
                 messages = sum(states.messages[skip : skip + messages])
             indexes = _NO_INDEXES
             if partial and acks is not None:
-                indexes = {one: acks.indexes(one) for one in partial if start <= one <= end}
+                indexes = {
+                    entry_id: acks.indexes(entry_id) for entry_id in partial if start <= entry_id <= end
+                }
                 if pending_acks.transactions:
-                    for one in indexes:
-                        indexes[one] = pending_acks.skip(Position(ledger_id, one), indexes[one])
-            found.append(FetchedRange(ledger_id, start, end, at + start - first, messages, counts, indexes))
-            left -= messages
-        if left <= 0:
+                    for entry_id in indexes:
+                        indexes[entry_id] = pending_acks.skip(
+                            Position(ledger_id, entry_id), indexes[entry_id]
+                        )
+            ranges.append(FetchedRange(ledger_id, start, end, at + start - first, messages, counts, indexes))
+            remaining -= messages
+        if remaining <= 0:
             break
         at += last - first + 1
-    return found
+    return ranges
 
 
 class RangeReader:
@@ -412,19 +416,19 @@ class RangeReader:
         self._ranges = ranges
         while ranges and size < max_bytes:
             part = ranges[0]
-            found = self._ahead.pop_passed(part.ledger_id, part.first, part.last)
-            if found is not None:
+            entries = self._ahead.pop_passed(part.ledger_id, part.first, part.last)
+            if entries is not None:
                 ranges.popleft()
-                part.stamp(found)
+                part.stamp(entries)
             else:
                 try:
-                    found = self._read_some(max(max_bytes - size, 1))
+                    entries = self._read_some(max(max_bytes - size, 1))
                 except ImportError:  # packed by a codec that is not installed: what comes before is good
                     if not views:
                         raise
                     break
-            views += found
-            size += sum([len(one.payload) for one in found])
+            views += entries
+            size += sum([len(view.payload) for view in entries])
         if ranges:
             return views, ranges[0].number, True
         return views, ready[-1].end if ready else number, False
@@ -433,17 +437,17 @@ class RangeReader:
         """The first entries that are not read yet, of the ledger of the first."""
         ranges, ledger_id = self._ranges, self._ranges[0].ledger_id
         parts = list(takewhile(lambda part: part.ledger_id == ledger_id, ranges))
-        found = self._cursor.read_spans(ledger_id, [(part.first, part.last) for part in parts], max_bytes)
-        if not found:
+        entries = self._cursor.read_spans(ledger_id, [(part.first, part.last) for part in parts], max_bytes)
+        if not entries:
             return self._read_around_damage(max_bytes)
         at = 0
         for part in parts:
-            if part.first == part.last and at < len(found) and part.counts is None and not part.indexes:
-                found[at].number = part.number + 1  # as `stamp`
+            if part.first == part.last and at < len(entries) and part.counts is None and not part.indexes:
+                entries[at].number = part.number + 1  # as `stamp`
                 at += 1
                 ranges.popleft()
                 continue
-            views = found[at : at + part.last - part.first + 1]
+            views = entries[at : at + part.last - part.first + 1]
             if not views:
                 break
             at += len(views)
@@ -452,7 +456,7 @@ class RangeReader:
             if views[-1].entry_id < part.last:
                 ranges.appendleft(part.rest(views[-1].entry_id + 1))
                 break
-        return found
+        return entries
 
     def _read_around_damage(self, max_bytes: int) -> list[EntryView]:
         """The first entries of the first range; what of it the read did not reach is left."""
@@ -461,21 +465,21 @@ class RangeReader:
         if self._cursor.position != (ledger_id, first):
             self._cursor.seek(Position(ledger_id, first))
         span = self._cursor.read(last - first + 1, _MANY, max_bytes)
-        found = [one for one in span if one.ledger_id == ledger_id and one.entry_id <= last]
+        views = [view for view in span if view.ledger_id == ledger_id and view.entry_id <= last]
         # What another ledger, or a later entry, was read instead of cannot be read.
-        end = found[-1].entry_id + 1 if found and len(found) == len(span) else last + 1
-        self.missing += _missing(part, found, end)
-        part.stamp(found)
+        end = views[-1].entry_id + 1 if views and len(views) == len(span) else last + 1
+        self.missing += _missing(part, views, end)
+        part.stamp(views)
         self._ranges.popleft()
         if end <= last:
             self._ranges.appendleft(part.rest(end))
-        return found
+        return views
 
 
-def _missing(part: FetchedRange, found: Sequence[EntryView], end: int) -> list[AckGroup]:
+def _missing(part: FetchedRange, views: Sequence[EntryView], end: int) -> list[AckGroup]:
     """The entries before ``end`` that could not be read."""
     gaps, expected = [], part.first
-    for entry_id in [*(one.entry_id for one in found), end]:
+    for entry_id in [*(view.entry_id for view in views), end]:
         if entry_id > expected:
             gaps.append(AckGroup(part.ledger_id, expected, entry_id - 1, FORM_RANGE, b""))
         expected = entry_id + 1

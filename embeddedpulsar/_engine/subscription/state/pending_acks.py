@@ -333,9 +333,9 @@ class PendingAcks:
     def _subtract_bits(self, ledger_id: int, by_entry: dict[int, tuple[int, int]]) -> None:
         remaining = self._bits[ledger_id]
         for entry, (bits, size) in by_entry.items():
-            left = remaining[entry][0] & ~bits
-            if left:
-                remaining[entry] = (left, size)
+            unacked = remaining[entry][0] & ~bits
+            if unacked:
+                remaining[entry] = (unacked, size)
             else:
                 del remaining[entry]
         if not remaining:
@@ -532,7 +532,7 @@ class PendingAcks:
         numbers = packed[:4]
         for most, least, individual, through, instead in transactions:
             numbers = [*numbers, most, least, *(through or ())]
-            one = most, least
+            txn_id = most, least
             acks, own = _unpack_ack(individual), TransactionAcks()
             pending._add_groups(own, acks.groups, None)
             pending._add_batches(own, acks.batches, None)
@@ -540,8 +540,8 @@ class PendingAcks:
                 pending._put_through(own, AckedThrough(*through), _unpack_ack(instead))
             # What does not come back as it was packed would make this replica differ from the others.
             if own.pack() != [individual, through, instead] or not own:
-                raise ValueError(f"acknowledgements of transaction {one} that meet others, or none")
-            pending.transactions[one] = own
+                raise ValueError(f"acknowledgements of transaction {txn_id} that meet others, or none")
+            pending.transactions[txn_id] = own
             pending._derive()
         if not all(type(number) is int for number in numbers):
             raise ValueError("numbers of pending acknowledgements that are none")

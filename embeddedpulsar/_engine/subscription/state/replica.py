@@ -73,7 +73,7 @@ class ExpiredCounts(NamedTuple):
 
     def plus(self, messages: int, time_ms: int) -> ExpiredCounts:
         """The counts with one more expiry."""
-        lately = [one for one in self.lately if one[0] > time_ms - _WINDOW_MS]
+        lately = [expiry for expiry in self.lately if expiry[0] > time_ms - _WINDOW_MS]
         if len(lately) >= _MOST_LATELY:
             at_ms, before = lately.pop()
             lately.append((at_ms, before + messages))
@@ -87,11 +87,11 @@ class ExpiredCounts(NamedTuple):
         >>> ExpiredCounts().plus(120, 1_000).a_second(60_999)
         2.0
         """
-        found = sum(messages for at_ms, messages in self.lately if at_ms > now_ms - _WINDOW_MS)
-        return found * 1000 / _WINDOW_MS
+        expired = sum(messages for at_ms, messages in self.lately if at_ms > now_ms - _WINDOW_MS)
+        return expired * 1000 / _WINDOW_MS
 
     def pack(self) -> list[Any]:
-        return [self.total, self.last_ms, [list(one) for one in self.lately]]
+        return [self.total, self.last_ms, [list(expiry) for expiry in self.lately]]
 
     @classmethod
     def unpack(cls, packed: Sequence[Any]) -> ExpiredCounts:
@@ -101,11 +101,11 @@ class ExpiredCounts(NamedTuple):
             TypeError, ValueError: it is something else.
         """
         total, last_ms, lately = packed
-        found = cls(total, last_ms, tuple((at_ms, messages) for at_ms, messages in lately))
-        numbers = [total, last_ms, *(number for one in found.lately for number in one)]
+        counts = cls(total, last_ms, tuple((at_ms, messages) for at_ms, messages in lately))
+        numbers = [total, last_ms, *(number for expiry in counts.lately for number in expiry)]
         if not all(type(number) is int and number >= 0 for number in numbers):
             raise ValueError(f"counts of expired messages {packed!r}")
-        return found
+        return counts
 
 
 NOTHING_EXPIRED: Final = ExpiredCounts()
