@@ -40,6 +40,7 @@ def work(root: Path, durability: str, report: Report) -> None:
     with Process(root, durability=durability, compact_bytes=300) as process:
         log = process.log
         report("opened")
+        log.note_compared(log.recovered(), 0)
         for number in range(4):
             if number == 2:  # the next id begins a range
                 words = log.control.words

@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from embeddedpulsar import Client, ConsumerType, InitialPosition, Timeout, damage
+from embeddedpulsar import Admin, Client, ConsumerType, InitialPosition, Timeout, damage
 from embeddedpulsar._engine.platform import disk, timing
-from embeddedpulsar._engine.store.care.store_check import LEFTOVER
+from embeddedpulsar._engine.store.care.store_check import LEFTOVER, TORN
+from embeddedpulsar._engine.store.store import Store
 from embeddedpulsar.testing.trial_store import check_store
 from tests.support.clients import present, stored
 from tests.support.disks.crash_image import CrashState
@@ -130,6 +131,18 @@ def visible(root: Path) -> tuple[list[set[int]], set[int]]:
     return outputs, left
 
 
+def counted_as_torn(root: Path) -> int:
+    """By the recovery, and the chores that follow it."""
+    store = Store.open(root)
+    store.transactions.log()
+    while store.transactions.do_chores([]):
+        pass
+    with Admin(root) as admin:
+        torn = admin.transactions().get_coordinator_stats_by_id(0).torn_txn_count
+    store.release()
+    return torn
+
+
 def test_at_level_flush_a_transaction_is_whole_or_absent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """And one that was answered as committed or prepared is there, with its acknowledgement."""
     (tmp_path / "root").mkdir()
@@ -139,6 +152,7 @@ def test_at_level_flush_a_transaction_is_whole_or_absent(tmp_path: Path, monkeyp
     partial = 0
     for moment in script.moments:
         with after_reboot(moment, rng, tmp_path / "image", monkeypatch) as root:
+            assert counted_as_torn(root) == 0
             (left, right), waiting = visible(root)
             assert left == right
             assert waiting == set(range(TRANSFERS)) - left
@@ -158,13 +172,15 @@ def test_below_it_a_torn_one_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyP
     torn = told = 0
     for moment in script.moments:
         with after_reboot(moment, rng, tmp_path / "image", monkeypatch) as root:
-            with Client(root):
-                pass  # looks after what the power loss left
+            counted = counted_as_torn(root)
             problems = check_store(root).problems
+            found = {each.text.rpartition(" ")[2] for each in problems if each.kind == TORN}
+            assert counted == len(found)
             (left, right), waiting = visible(root)
             assert not (left | right) & moment.aborted
             if left != right or waiting & (left | right):
                 torn += 1
                 told += any("transaction" in str(problem) for problem in problems)
+            assert counted >= (left != right)
     assert torn > 0
     assert told == torn

@@ -161,7 +161,8 @@ class TransactionWord:
     HINT: Final = 49  # the slot to try first
     COMMITS: Final = 56
     ABORTS: Final = 57
-    TEARS: Final = 58  # kept for a count of torn transactions; nothing raises it
+    TEARS: Final = 58  # committed transactions of which a part was missing after a recovery
+    RECOVERED: Final = 59  # generation that a recovery began, until older commits are compared with the logs
     WAITERS: Final = 72  # bitmap of the groups in which a process waits for an outcome
 
 

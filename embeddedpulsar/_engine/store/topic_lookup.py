@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 
 from embeddedpulsar._engine import filenames
 from embeddedpulsar._engine.format.catalog_record import TopicEntry
@@ -52,6 +52,7 @@ from embeddedpulsar.topic_name import TopicName, directory_name, is_directory_of
 if TYPE_CHECKING:
     from typing import Any, Final
 
+    from embeddedpulsar._engine.format.transaction_record import Commit, ParticipantFacts
     from embeddedpulsar._engine.txn.transaction_view import TransactionView
 
 _NO_LOCK: Final[Any] = None  # of a catalog to which nothing is appended
@@ -416,7 +417,9 @@ def find_transactions(root: str, directories: Sequence[str]) -> TransactionFindi
         counts = {True: 0, False: 0, None: 0}
         stored: dict[str, _StoredEntries] = {}
         for directory in directories:
-            stored[directory] = _stored_entries(directory)
+            stored[directory] = {}
+            for _ in _count_entries(directory, stored[directory]):
+                pass
             # What cannot be read says nothing: the check of the topic reports its document, and entries whose
             # id is 0.
             with contextlib.suppress(StorageError):
@@ -424,16 +427,10 @@ def find_transactions(root: str, directories: Sequence[str]) -> TransactionFindi
                     for txn_id, count in (of_ids or {}).items():
                         counts[fate(directory, ledger_id, txn_id) if txn_id else True] += count
         topics = in_root(root, TOPICS)
-        torn = []
-        for commit in view.commits():
-            for facts in commit.participants:
-                directory = os.path.join(topics, facts.name)
-                if facts.kind != TOPIC or facts.incarnation != incarnation_in(directory):
-                    continue
-                first, last = facts.first >> _LEDGER_SHIFT, facts.last >> _LEDGER_SHIFT
-                missing = facts.operations - _found(stored.get(directory, {}), commit.txn_id, first, last)
-                if missing > 0:
-                    torn.append(TornCommit(commit.txn_id, directory, first, facts.operations, missing))
+        torn: list[TornCommit] = []
+        for name, commits in _by_topic(view.commits()).items():
+            directory = os.path.join(topics, name)
+            torn += _torn_in(directory, stored.get(directory, {}), commits)
         prepared = len(view.prepared())
         is_open = sum(fate("", 0, each.txn_id) is None for each in view.open_transactions())
     aborted, undecided = counts[False], counts[None]
@@ -441,25 +438,97 @@ def find_transactions(root: str, directories: Sequence[str]) -> TransactionFindi
     return TransactionFindings(is_open - prepared, prepared, undecided, aborted, entries, tuple(torn))
 
 
+def compare_commits(root: str, generation: int) -> Generator[None, None, list[TornCommit]]:
+    """Compare what transactions committed, by the generations of their journal before this one, with what the
+    logs have. Beside processes that use the store; gives way between two steps.
+
+    Returns:
+        The commits of which a part is missing.
+
+    Raises:
+        StorageError: the files of transactions cannot be read.
+    """
+    with _transactions_of(root) as view:
+        by_topic = yield from _gather(view.commits(generation))
+    torn: list[TornCommit] = []
+    for name, commits in by_topic.items():
+        directory = os.path.join(in_root(root, TOPICS), name)
+        stored: _StoredEntries = {}
+        first = min(facts.first for _, facts in commits)
+        yield from _count_entries(directory, stored, first, max(facts.last for _, facts in commits))
+        torn += _torn_in(directory, stored, commits)
+    return torn
+
+
 _StoredEntries = dict[int, "Counter[int] | None"]
 """By ledger, how many entries each transaction has in it; None where the log is not here."""
 _LEDGER_SHIFT: Final = 32
+_ENTRY_MASK: Final = (1 << _LEDGER_SHIFT) - 1
 _MANY: Final = 1 << 62
+_COMMITS_A_STEP: Final = 128
+_CommitsByTopic = dict[str, "list[tuple[int, ParticipantFacts]]"]
+"""By directory, relative to that of all topics, what each transaction committed in it."""
 
 
-def _stored_entries(directory: str) -> _StoredEntries:
-    stored: _StoredEntries = {}
+def _gather(commits: Iterable[Commit]) -> Generator[None, None, _CommitsByTopic]:
+    by_topic: _CommitsByTopic = {}
+    for number, commit in enumerate(commits):
+        for facts in commit.participants:
+            if facts.kind == TOPIC:
+                by_topic.setdefault(facts.name, []).append((commit.txn_id, facts))
+        if not number % _COMMITS_A_STEP:
+            yield
+    return by_topic
+
+
+def _by_topic(commits: Iterable[Commit]) -> _CommitsByTopic:
+    """`_gather`, at once."""
+    steps = _gather(commits)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            by_topic: _CommitsByTopic = end.value
+            return by_topic
+
+
+def _count_entries(
+    directory: str, stored: _StoredEntries, first: int = 0, last: int = _MANY
+) -> Iterator[None]:
+    """Count the entries of transactions in the ledgers of a topic, one in each step.
+
+    Args:
+        directory: of the topic.
+        stored: is filled.
+        first, last: ledger << 32 | entry: what lies before or behind is not asked for.
+    """
     with contextlib.suppress(FileNotFoundError, StorageError):  # the check of the topic says what is damaged
         for info in committed_segments(directory, lambda report: None):
-            stored[info.ledger_id] = None
-            if not info.is_revised:
-                stored[info.ledger_id] = Counter()
-            elif note_of_offloaded(directory, info.ledger_id) is None:
+            ledger_id = info.ledger_id
+            is_asked_for = first >> _LEDGER_SHIFT <= ledger_id <= last >> _LEDGER_SHIFT
+            stored[ledger_id] = None
+            if not info.is_revised or not is_asked_for:
+                stored[ledger_id] = Counter()
+            elif note_of_offloaded(directory, ledger_id) is None:
+                begin = first & _ENTRY_MASK if first >> _LEDGER_SHIFT == ledger_id else 0
                 with contextlib.suppress(FileNotFoundError):  # trimmed meanwhile
-                    segment = Segment.open(directory, info.ledger_id)
-                    entries = transactions_in(segment, 0, info.entries, info.end_offset)
-                    stored[info.ledger_id] = Counter(entries.ids)
-    return stored
+                    segment = Segment.open(directory, ledger_id)
+                    entries = transactions_in(segment, begin, info.entries, info.end_offset)
+                    stored[ledger_id] = Counter(entries.ids)
+                yield
+
+
+def _torn_in(
+    directory: str, stored: _StoredEntries, commits: Iterable[tuple[int, ParticipantFacts]]
+) -> Iterator[TornCommit]:
+    """Those of the commits in a topic of which entries are missing."""
+    incarnation = incarnation_in(directory)
+    for txn_id, facts in commits:
+        if facts.incarnation == incarnation:
+            first, last = facts.first >> _LEDGER_SHIFT, facts.last >> _LEDGER_SHIFT
+            missing = facts.operations - _found(stored, txn_id, first, last)
+            if missing > 0:
+                yield TornCommit(txn_id, directory, first, facts.operations, missing)
 
 
 def _found(stored: _StoredEntries, txn_id: int, first: int, last: int) -> int:

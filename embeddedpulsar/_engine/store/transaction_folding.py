@@ -4,6 +4,9 @@ In this order: the lowest id of a transaction that has not ended; then, topic by
 once, so that what was admitted before is stored, the document of its aborted transactions, durably, and its
 subscriptions, which take over what has ended, durably as well; then `TransactionLog.raise_lowest`. A process
 that dies in between leaves documents that know more than they are asked for.
+
+Before that, after a recovery: what transactions had committed is compared with the logs, and counted where a
+power loss took a part.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from embeddedpulsar._engine.filenames import (
     control_path,
     ledgers_of,
     lock_path,
+    log_path,
     subscriptions_path,
 )
 from embeddedpulsar._engine.format.control import SubscriptionWord
@@ -27,6 +31,8 @@ from embeddedpulsar._engine.log.segment import read_segment_header
 from embeddedpulsar._engine.platform import descriptors, disk, failpoints, threads, timing
 from embeddedpulsar._engine.platform.file_lock import FileLock
 from embeddedpulsar._engine.store.background.housekeeping import PATIENCE_S, SLICE_S, ChoresFailed
+from embeddedpulsar._engine.store.catalog.root_layout import read_meta
+from embeddedpulsar._engine.store.topic_lookup import TornCommit, compare_commits
 from embeddedpulsar._engine.store.topic_transactions import (
     Fold,
     FoldedTransactions,
@@ -35,6 +41,7 @@ from embeddedpulsar._engine.store.topic_transactions import (
 )
 from embeddedpulsar._engine.txn.transaction_files import SHIFT
 from embeddedpulsar._engine.txn.transaction_state import Outcome
+from embeddedpulsar.damage import LOST_TAIL, Damage
 from embeddedpulsar.exceptions import (
     CorruptionError,
     LockTimeout,
@@ -54,6 +61,7 @@ if TYPE_CHECKING:
 failpoints.declare("fold:begun", "fold:topics_done")
 
 _UNDONE: Final = "the outcomes of finished transactions are kept"
+_NOT_COMPARED: Final = "what transactions committed is not compared with the logs"
 
 _EVERY_S: Final = 60.0
 _NAMES: Final = 64
@@ -69,12 +77,13 @@ class _Overtaken(Exception):
 
 
 class Folder:
-    """Lets the store forget outcomes.
+    """Lets the store forget outcomes, and counts the transactions that are torn after a recovery.
 
-    Role: begins a pass when a whole table of outcomes can go, and makes it in slices. Invariants: an id is
-    forgotten when each topic that stored something for it has it in its document, if it was aborted, and no
-    subscription has anything pending of it. A document that another process wrote meanwhile is not replaced
-    by an older one: it is compared and written in one slice, under the housekeeping lock.
+    Role: begins a pass when a whole table of outcomes can go, or after a recovery, and makes it in slices.
+    Invariants: an id is forgotten when each topic that stored something for it has it in its document, if it
+    was aborted, and no subscription has anything pending of it. A document that another process wrote
+    meanwhile is not replaced by an older one: it is compared and written in one slice, under the housekeeping
+    lock.
     Callers: `fold` the thread of housekeeping, under its lock; others any thread. It uses the session that it
     was made with: the lock of the registry is held while it is closed.
 
@@ -91,6 +100,7 @@ class Folder:
         self._lock: Final = threads.RLock()  # held during a slice
         self._is_closed = False
         self._pass: Generator[None] | None = None
+        self._undone = _UNDONE
         self._look_at = 0.0
         self._decided = 0  # the journal word at the last look
         self._scanned: dict[str, Position] = {}
@@ -99,7 +109,7 @@ class Folder:
         """By subscription: its journal word when nothing was pending."""
 
     def fold(self, log: TransactionLog, done: list[str]) -> bool:
-        """Fold some topics; what was forgotten is noted in ``done``. True if the pass is not over."""
+        """Fold some topics; what was forgotten is noted in ``done``. True if there is more to do."""
         try:
             self._lock.acquire()
             began, is_over = self._clock.monotonic(), True
@@ -111,16 +121,22 @@ class Folder:
             except LockTimeout:
                 raise  # the next look begins another pass
             except (PulsarException, OSError, ImportError) as e:
-                raise ChoresFailed([(e, _UNDONE)]) from e
+                raise ChoresFailed([(e, self._undone)]) from e
             finally:
                 if is_over:
                     self._end_pass()
-            return not is_over
+            # A comparison that is over leaves the way free for a look at what can be forgotten.
+            return not is_over or self._undone is _NOT_COMPARED
         finally:
             self._lock.release()
 
     def _begin(self, log: TransactionLog, done: list[str], now: float) -> bool:
-        """Begin a pass, if it is time for a look, and something can be forgotten."""
+        """Begin a pass, if it is time and something can be forgotten, or at once after a recovery."""
+        generation = log.recovered()
+        if generation:
+            # First: a pass and a short journal drop the generations that have what was committed.
+            self._pass, self._undone = self._compare(log, generation), _NOT_COMPARED
+            return True
         if now < self._look_at:
             return False
         every_s: int = self._session.settings.retentionCheckIntervalInSeconds
@@ -134,7 +150,7 @@ class Folder:
             if len(self._settled) > _MOST_KNOWN:  # of subscriptions and topics that may be gone
                 self._settled.clear()
                 self._scanned.clear()
-            self._pass = self._pass_of(log, done)
+            self._pass, self._undone = self._pass_of(log, done), _UNDONE
         return self._pass is not None
 
     def _do_slice(self, began: float) -> bool:
@@ -147,6 +163,18 @@ class Folder:
         steps, self._pass = self._pass, None
         if steps is not None:
             steps.close()  # it gives up the topic that it has
+
+    # -- after a recovery --------------------------------------------------------------------------
+
+    def _compare(self, log: TransactionLog, generation: int) -> Generator[None]:
+        """Count and report the transactions of before a recovery of which a part is missing."""
+        torn = yield from compare_commits(self._session.root, generation)
+        log.note_compared(generation, len({commit.txn_id for commit in torn}))
+        by_topic: dict[str, list[TornCommit]] = {}
+        for commit in torn:
+            by_topic.setdefault(commit.directory, []).append(commit)
+        for directory, commits in by_topic.items():
+            self._session.damage.note(_damage_of(directory, commits))
 
     # -- a pass ------------------------------------------------------------------------------------
 
@@ -263,6 +291,27 @@ class Folder:
             self._end_pass()
         finally:
             self._lock.release()
+
+
+def _damage_of(directory: str, torn: list[TornCommit]) -> Damage:
+    """One report for a topic, however many transactions are torn in it."""
+    first = min(torn)
+    entry = read_meta(directory)
+    reason = (
+        f"{first.missing} of {first.entries} entries are missing of the transaction (0,{first.txn_id}), "
+        "which had committed"
+    )
+    if len(torn) > 1:
+        reason += f", and entries of {len(torn) - 1:,} more"
+    return Damage(
+        log_path(directory, first.ledger_id),
+        # No ledger: what else is said of its end is another report.
+        reason=reason,
+        kind=LOST_TAIL,
+        topic="" if entry is None else entry.name,
+        done="what is there of it counts",
+        remedy="see embeddedpulsar check; to rule it out, use the level flush",
+    )
 
 
 def _is_due(log: TransactionLog) -> bool:

@@ -29,6 +29,7 @@ from embeddedpulsar._engine.format.control import (
     TXN_SLOTS,
     TransactionSlotWord,
     TransactionWord,
+    split_journal,
 )
 from embeddedpulsar._engine.format.transaction_record import FIRST_TXN_ID, MAX_TXN_ID
 from embeddedpulsar._engine.log.journal import Journal
@@ -313,6 +314,10 @@ class SharedTransactions:
                 journal.create([record.RECORDS.encode(record.Reserve(reserved))], now_ms)
                 journal.sync()
                 disk.DISK.fsync_dir(self.directory)
+            elif journal.seen:
+                # What older generations committed may be torn. The logs are compared with it later: an
+                # opening does not wait for that.
+                words[TransactionWord.RECOVERED] = split_journal(journal.seen)[0]
             words[_SYNCED] = journal.seen
             # 3. What processes that joined used in transactions that ended with the boot.
             for txn_id in list(self.decisions.joined):

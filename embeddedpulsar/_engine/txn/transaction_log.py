@@ -53,7 +53,7 @@ from embeddedpulsar.records import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from typing import Final
 
-failpoints.declare("txn:lowest_recorded", "txn:lowest_raised", "txn:table_unlinked")
+failpoints.declare("txn:lowest_recorded", "txn:lowest_raised", "txn:table_unlinked", "txn:compared")
 
 _JOURNAL: Final = TransactionWord.JOURNAL
 _NEXT_ID: Final = TransactionWord.NEXT_ID
@@ -602,6 +602,32 @@ class TransactionLog:
             return tuple(self._shared.decisions.joined.get(txn_id, {}).values())
 
         return self._shared.section(body)
+
+    # -- after a recovery --------------------------------------------------------------------------
+
+    def recovered(self) -> int:
+        """The generation of the journal that a recovery began, if what older ones committed is still to be
+        compared with the logs; else 0. Lock-free."""
+        return int(self._words[TransactionWord.RECOVERED])
+
+    def note_compared(self, generation: int, torn: int) -> None:
+        """Count the committed transactions that are torn, once for each recovery.
+
+        Args:
+            generation: as of `recovered` when the comparison began.
+            torn: how many there are.
+        """
+
+        def body() -> None:
+            words = self._words
+            if words[TransactionWord.RECOVERED] == generation:
+                # A death between the two stores loses the count; in the other order it would count twice.
+                words[TransactionWord.RECOVERED] = 0
+                if failpoints.ACTIVE:
+                    failpoints.hit("txn:compared")
+                words[TransactionWord.TEARS] += torn
+
+        self._shared.section(body)
 
     # -- folding -----------------------------------------------------------------------------------
 

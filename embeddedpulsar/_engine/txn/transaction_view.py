@@ -66,10 +66,11 @@ class _Words(NamedTuple):
 
 
 class TransactionCounts(NamedTuple):
-    """Transactions that ended."""
+    """Transactions that ended, and those that had committed and lost a part."""
 
     committed: int
     aborted: int
+    torn: int
 
 
 class TransactionView:
@@ -268,9 +269,13 @@ class TransactionView:
         """What was counted since the words were made; zeros where they cannot be believed."""
         control = self._words.control
         if control is None:
-            return TransactionCounts(0, 0)
+            return TransactionCounts(0, 0, 0)
         words = control.words
-        return TransactionCounts(int(words[TransactionWord.COMMITS]), int(words[TransactionWord.ABORTS]))
+        return TransactionCounts(
+            int(words[TransactionWord.COMMITS]),
+            int(words[TransactionWord.ABORTS]),
+            int(words[TransactionWord.TEARS]),
+        )
 
     def left_ms(self, transaction: OpenTransaction) -> int | None:
         """Until the deadline of a transaction, in ms; None if it has none."""
@@ -328,10 +333,16 @@ class TransactionView:
             control.close()
         return self._decisions.snapshot()
 
-    def commits(self) -> Iterator[record.Commit]:
+    def commits(self, before: int = 0) -> Iterator[record.Commit]:
         """What was committed, with its participants, as far as the generations of the journal that are there
-        have it. What cannot be read is left out: `refresh` reports it."""
+        have it. What cannot be read is left out: `refresh` reports it.
+
+        Args:
+            before: older generations than this one alone; 0 for all.
+        """
         for generation in generations(self.directory)[0] if os.path.isdir(self.directory) else ():
+            if before and generation >= before:
+                continue
             try:
                 journal = JournalFile(self.directory, generation)
             except FileNotFoundError:
