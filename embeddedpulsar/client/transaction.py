@@ -470,7 +470,7 @@ class Transaction(ProcessBound):
         phases, of which the second follows a decision elsewhere, such as the commit of a database.
 
         Readers stop before its messages until it ends, so end it soon. It is durable when this returns, at
-        every level.
+        every level. A process that lists it may have ended it by then; `state` tells.
 
         Args:
             label: what identifies it to those that end it; at most 4,096 bytes of UTF-8.

@@ -457,7 +457,7 @@ class SharedTransactions:
             must_flush = self.must_flush
         view = self.view(txn_id >> SHIFT)
         if view is None:
-            return Step.REFUSED_COMMITTED if intent is not Intent.TEND else Step.DONE  # folded
+            return Step.REFUSED_FORGOTTEN if intent is not Intent.TEND else Step.DONE  # folded
         is_owned = command is not None or intent is Intent.STOP
         *steps, last = steps_towards(intent, self._standing(txn_id, slot, view, is_owned), must_flush)
         for step in steps:

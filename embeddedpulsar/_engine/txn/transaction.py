@@ -317,8 +317,6 @@ class Transaction:
                 return
             if self._failure is not None:
                 self._abort_for(self._failure)
-            if self._state is TransactionState.OPEN:
-                self._state = TransactionState.COMMITTING
             self._finish(Intent.COMMIT, partial(record.Commit, self._id), must_flush)
             self._state = TransactionState.COMMITTED
         finally:
@@ -326,28 +324,31 @@ class Transaction:
         self._tell(Outcome.COMMITTED)
 
     def prepare(self, label: str = "", deadline_ms: int = 0) -> PreparedTransaction:
-        """Have it wait for `commit` or `abort`, of whatever process, also after a reboot.
+        """Have it wait for `commit` or `abort`, of whatever process, also after a reboot. Others may end it
+        before this returns.
 
         Args:
             label: what identifies it to those that end it.
             deadline_ms: when it is aborted, in ms since the epoch; 0 for never. Readers wait until then.
 
         Returns:
-            What `TransactionLog.prepared` lists, and `resume` takes.
+            What `TransactionLog.prepared` lists, and `resume` takes; without participants if it was ended
+            meanwhile.
 
         Raises:
-            As `commit`; `ValueError` for a label that is too long.
+            As `commit`; `ValueError` for a label that is too long; `TransactionNotFound` if it was prepared
+            before, and has ended.
         """
         try:
             timing.enter(self._mutex, _WHAT)
             self._check_own()
-            if self._state is not TransactionState.PREPARED:
+            is_known = self._state is TransactionState.PREPARED
+            if not is_known:
                 txn_id = self.id
                 self._check_may_end()
                 if self._failure is not None:
                     self._abort_for(self._failure)
                 record.RECORDS.encode(record.Prepare(txn_id, deadline_ms, label))  # refuses what does not fit
-                self._state = TransactionState.COMMITTING
                 self._finish(Intent.PREPARE, partial(record.Prepare, txn_id, deadline_ms, label), True)
                 self._state = TransactionState.PREPARED
         finally:
@@ -355,7 +356,10 @@ class Transaction:
         for prepared in self._log.prepared():
             if prepared.txn_id == self._id:
                 return prepared
-        raise TransactionNotFound(f"the transaction {self} was ended by another process meanwhile")
+        if is_known:
+            raise TransactionNotFound(f"the transaction {self} was ended by another process meanwhile")
+        # It was prepared, durably, and any process that lists it may have ended it before this one goes on.
+        return PreparedTransaction(self._id, label, self._log.options.clock.wall_ms(), deadline_ms, ())
 
     def abort(self) -> None:
         """Undo all of it. Of one that is aborted, or timed out: nothing happens.
@@ -374,7 +378,9 @@ class Transaction:
             if self._id:
                 self._find_joined()
                 step = self._log.end(Intent.ABORT, self._id, self._slot)
-                if step is Step.REFUSED_COMMITTED:
+                if step is Step.REFUSED_COMMITTED or (
+                    step is Step.REFUSED_FORGOTTEN and self._state is not TransactionState.OPEN
+                ):
                     raise self._refused(step)
             self._state = TransactionState.ABORTED
         finally:
@@ -408,6 +414,9 @@ class Transaction:
         must_flush: bool | None,
     ) -> None:
         """Store the decision, once all that it covers is there."""
+        is_first = self._state is TransactionState.OPEN
+        if is_first:
+            self._state = TransactionState.COMMITTING
         log, flushed = self._log, set[tuple[int, int, str]]()
         joined_word = self._word + TransactionSlotWord.JOINED
         flushes = must_flush if must_flush is not None else log.is_flushed
@@ -439,14 +448,16 @@ class Transaction:
             )
             if step is Step.DONE:
                 return
+            if step is Step.REFUSED_FORGOTTEN and is_first:
+                step = Step.REFUSED_ABORTED  # only this process could have decided anything else
             if step is not None:
                 raise self._refused(step)
 
     def _wait_for_joined(self) -> None:
-        """Let the operations of processes that joined end, and no others begin."""
-        step = self._log.end(Intent.STOP, self._id, self._slot)
-        if step is not Step.DONE and step is not None:
-            raise self._refused(step)
+        """Let the operations of processes that joined end, and no others begin. Of one that has ended, or is
+        decided, the slot may be that of another transaction by now: the next step answers."""
+        if self._log.end(Intent.STOP, self._id, self._slot) is not Step.DONE:
+            return
         self._use(self._log.joined(self._id))
         for participant in self._participants.values():
             participant.drain()
@@ -469,17 +480,24 @@ class Transaction:
         except (PulsarException, OSError) as e:
             self._abort_for(e)
 
-    def _abort_for(self, failure: BaseException) -> NoReturn:
-        """Abort, since an operation failed."""
+    def _abort_for(self, failure: BaseException) -> None:
+        """Abort, since an operation failed. Returns if a commit before, which did not answer, has decided it:
+        the next step answers."""
         self._find_joined()
-        self._log.end(Intent.ABORT, self._id, self._slot)
+        step = self._log.end(Intent.ABORT, self._id, self._slot)
+        if step is not Step.DONE and self._state is not TransactionState.OPEN:
+            return
         self._state = TransactionState.ABORTED
         self._tell(Outcome.ABORTED)
         raise TransactionHasOperationFailed(
             f"the transaction {self} was aborted in the place of its commit: an operation failed ({failure})"
         ) from failure
 
-    def _refused(self, step: Step) -> InvalidTxnStatusError:
+    def _refused(self, step: Step) -> PulsarException:
+        if step is Step.REFUSED_FORGOTTEN:
+            return TransactionNotFound(
+                f"the transaction {self} has ended, so long ago that its outcome is forgotten"
+            )
         state, reason = _REFUSED[step]
         if step is Step.REFUSED_ABORTED and self._log.now_ms() >= self._deadline_ms:
             state, reason = _REFUSED[Step.REFUSED_LATE]
@@ -538,7 +556,8 @@ class JoinedTransaction:
         self._slot: Final = parsed.slot
         step = log.join(parsed)
         if step is not Step.DONE:
-            raise InvalidTxnStatusError(f"the transaction {self} cannot be joined: {_REFUSED[step][1]}")
+            reason = _REFUSED[step][1] if step in _REFUSED else "it has ended"
+            raise InvalidTxnStatusError(f"the transaction {self} cannot be joined: {reason}")
         self._word: Final = log.control.word_of(parsed.slot)
         self._open_word: Final = state_word(parsed.txn_id, SlotState.OPEN)
 

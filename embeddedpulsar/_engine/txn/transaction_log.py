@@ -55,6 +55,11 @@ if TYPE_CHECKING:
 
 failpoints.declare("txn:lowest_recorded", "txn:lowest_raised", "txn:table_unlinked", "txn:compared")
 
+_ENDED_SINCE: Final = {
+    Intent.COMMIT: (Step.REFUSED_FORGOTTEN,),
+    Intent.PREPARE: (Step.REFUSED_COMMITTED, Step.REFUSED_ABORTED, Step.REFUSED_FORGOTTEN),
+}
+"""Answers to a process behind its flush, if others ended meanwhile what it decided or prepared."""
 _JOURNAL: Final = TransactionWord.JOURNAL
 _NEXT_ID: Final = TransactionWord.NEXT_ID
 _LOWEST: Final = TransactionWord.LOWEST
@@ -223,19 +228,25 @@ class TransactionLog:
             must_flush: whether the decision is to be durable; by default the level says.
 
         Returns:
-            DONE, or why not; None if more processes joined meanwhile.
+            DONE, or why not; None if more processes joined meanwhile. A PREPARE is done once it is durable,
+            be it that another process has ended the transaction since.
 
         Raises:
             LockTimeout: another process stayed in the lock: nothing is known of the end.
             StorageError: the decision could not be written, or not made durable.
         """
-        body = partial(self._end, intent, txn_id, slot, command, joins, must_flush)
-        while True:
-            step, word = self._shared.section(body)
-            if step is not Step.FLUSH:
-                return step
-            # Not under the lock: others append meanwhile, and one flush is for all of them.
+        step, word = self._shared.section(
+            partial(self._end, intent, txn_id, slot, command, joins, must_flush)
+        )
+        if step is not Step.FLUSH:
+            return step
+        # It is decided, or prepared. The flush is not under the lock: others append meanwhile, and one flush
+        # is for all of them. They may also end what is prepared, and forget what has ended.
+        body = partial(self._end, intent, txn_id, slot, command, -1, must_flush)
+        while step is Step.FLUSH:
             self._shared.wait_durable(word)
+            step, word = self._shared.section(body)
+        return Step.DONE if step in _ENDED_SINCE.get(intent, ()) else step
 
     def _end(
         self,

@@ -129,6 +129,8 @@ class Step(enum.Enum):
     REFUSED_LATE = "refused: late"
     REFUSED_PREPARED = "refused: prepared"
     REFUSED_ENDING = "refused: ending"
+    REFUSED_FORGOTTEN = "refused: forgotten"
+    """It ended so long ago that its outcome was folded into the topics."""
 
     def __init__(self, text: str) -> None:
         self.is_last = text == "done" or text.startswith("refused")

@@ -11,12 +11,19 @@ from types import FrameType
 
 import pytest
 
+from embeddedpulsar._engine.format.control import TransactionWord
 from embeddedpulsar._engine.platform import disk, failpoints
 from embeddedpulsar._engine.platform.disk import Disk
-from embeddedpulsar._engine.txn.transaction import Transaction
-from embeddedpulsar._engine.txn.transaction_state import Outcome, SlotState
-from embeddedpulsar.exceptions import InvalidTxnStatusError, LockTimeout, NotAllowedError
-from tests.transaction_site import Process, assert_whole
+from embeddedpulsar._engine.txn.transaction import JoinedTransaction, Transaction
+from embeddedpulsar._engine.txn.transaction_state import Outcome, PreparedTransaction, SlotState
+from embeddedpulsar.exceptions import (
+    InvalidTxnStatusError,
+    LockTimeout,
+    NotAllowedError,
+    PulsarException,
+    TransactionNotFound,
+)
+from tests.transaction_site import Process, RecordingTopic, assert_whole
 
 
 def in_threads(*functions: Callable[[], object]) -> None:
@@ -111,6 +118,145 @@ def test_who_waits_flushes_for_a_process_that_died_there(tmp_path: Path) -> None
         victim.die()
         assert reader.log.wait_for_outcome(transaction.id, 10) is Outcome.COMMITTED
         assert_whole(reader.log)
+
+
+@pytest.mark.parametrize("outcome", [Outcome.COMMITTED, Outcome.ABORTED])
+def test_what_is_prepared_is_ended_before_its_flush_returns(tmp_path: Path, outcome: Outcome) -> None:
+    """Preparing it was done all the same, durably; it is told of the end when it asks."""
+    with Process(tmp_path) as process, Process(tmp_path) as other:
+        process.begun().commit()
+        transaction = process.begun()
+        answers: list[object] = []
+
+        def prepare() -> None:
+            try:
+                answers.append(transaction.prepare("invoice-1", deadline_ms=1 << 50))
+            except PulsarException as error:
+                answers.append(error)
+
+        with disk.use(SlowDisk()) as slow:
+            assert isinstance(slow, SlowDisk)
+            thread = threading.Thread(target=prepare)
+            thread.start()
+            assert slow.begun.wait(60)
+            (prepared,) = other.log.prepared()
+            resumed = Transaction.resume(other.log, prepared)
+            if outcome is Outcome.COMMITTED:
+                resumed.commit()
+            else:
+                resumed.abort()
+            slow.go.set()
+            thread.join(60)
+        (answer,) = answers
+        assert isinstance(answer, PreparedTransaction), answer
+        assert answer[:2] == prepared[:2] and answer.deadline_ms == prepared.deadline_ms
+        assert transaction.state.name == process.log.outcome(transaction.id).name == outcome.name
+        with pytest.raises(TransactionNotFound, match="ended"):
+            transaction.prepare("invoice-1")
+        if outcome is Outcome.COMMITTED:
+            transaction.commit()
+        else:
+            transaction.abort()
+        assert_whole(process.log)
+
+
+def forget_all(process: Process) -> None:
+    """Let a process that looks for the first time know no outcome: all are folded."""
+    words = process.log.control.words
+    words[TransactionWord.NEXT_ID] = words[TransactionWord.RESERVED]
+    process.begun().commit()
+    process.log.raise_lowest(1 << 40)
+
+
+def test_a_commit_is_forgotten_before_its_flush_returns(tmp_path: Path) -> None:
+    """Others show what a stopped process decided, and fold it: its commit was successful."""
+    with Process(tmp_path, durability="flush") as process, Process(tmp_path) as other:
+        transaction = process.begun()
+        errors: list[BaseException] = []
+
+        def commit() -> None:
+            try:
+                transaction.commit()
+            except BaseException as error:
+                errors.append(error)
+
+        with disk.use(SlowDisk()) as slow:
+            assert isinstance(slow, SlowDisk)
+            thread = threading.Thread(target=commit)
+            thread.start()
+            assert slow.begun.wait(60)
+            # As if it stood behind its flush, where another one may show the outcome.
+            words = other.log.control.words
+            words[TransactionWord.SYNCED] = words[TransactionWord.JOURNAL]
+            assert other.log.announce(transaction.id).outcome is Outcome.COMMITTED
+            process.log._shared.forget_tables(1 << 40)
+            slow.go.set()
+            forget_all(other)
+            thread.join(60)
+        assert errors == []
+        assert transaction.state.name == "COMMITTED"
+        transaction.commit()
+
+
+def test_what_was_aborted_and_forgotten_is_not_told_as_committed(tmp_path: Path) -> None:
+    """A process that was stopped for long: it was aborted at its timeout, since it did not commit it."""
+    with Process(tmp_path) as process, Process(tmp_path) as other:
+        begun = [process.begun() for _ in range(3)]
+        for transaction in begun:
+            other.log.abort(transaction.id)
+        process.log._shared.forget_tables(1 << 40)
+        forget_all(other)
+        committing, preparing, aborting = begun
+        for call in (committing.commit, preparing.prepare):
+            with pytest.raises(InvalidTxnStatusError, match="was aborted"):
+                call()
+        aborting.abort()
+        assert {transaction.state.name for transaction in begun} == {"ABORTED"}
+
+
+def test_a_prepared_one_that_is_forgotten_is_not_found(tmp_path: Path) -> None:
+    """Nobody knows how it ended."""
+    with Process(tmp_path) as process, Process(tmp_path) as other:
+        transaction = process.begun()
+        prepared = transaction.prepare("invoice-1")
+        Transaction.resume(other.log, prepared).commit()
+        process.log._shared.forget_tables(1 << 40)
+        forget_all(other)
+        for call in (transaction.commit, transaction.abort, Transaction.resume(process.log, prepared).commit):
+            with pytest.raises(TransactionNotFound, match="so long ago"):
+                call()
+
+
+def test_a_commit_that_did_not_answer_is_asked_again(tmp_path: Path) -> None:
+    """It had decided, in a transaction that others joined; what failed since does not undo it."""
+    with Process(tmp_path, durability="flush") as process, Process(tmp_path) as other:
+        for failure in (None, PulsarException("no room")):
+            transaction = process.begun()
+            joined = JoinedTransaction(other.log, transaction.token)
+            joined.enlist(RecordingTopic(3).participant())
+            failpoints.set("txn:before_flush", "raise")
+            try:
+                with pytest.raises(failpoints.InjectedFailure):
+                    transaction.commit()
+            finally:
+                failpoints.clear()
+            if failure is not None:
+                transaction.fail(failure)
+            transaction.commit()
+            assert transaction.state.name == process.log.outcome(transaction.id).name == "COMMITTED"
+        assert_whole(process.log)
+
+
+def test_the_slot_of_one_that_ended_is_that_of_another(tmp_path: Path) -> None:
+    """Which others joined: it is not asked to wait for them."""
+    with Process(tmp_path) as process, Process(tmp_path) as other:
+        transaction = process.begun()
+        Transaction.resume(other.log, transaction.prepare("invoice-1")).commit()
+        following = other.begun()
+        JoinedTransaction(process.log, following.token).enlist(RecordingTopic(3).participant())
+        transaction.commit()
+        following.commit()
+        assert_whole(process.log)
 
 
 def test_a_held_lock_times_out(tmp_path: Path) -> None:
