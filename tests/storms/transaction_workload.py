@@ -45,6 +45,7 @@ _SETTINGS: Final = (
     "defaultRetentionTimeInMinutes=-1\ndefaultRetentionSizeInMB=-1\n"
 )
 _POLL_MS: Final = 200
+_GIVE_BACK_MS: Final = 100
 _MOST_ORDERS: Final = 8
 _LEFT_AFTER_S: Final = 6.0
 _SEEN: Final = struct.Struct("<IIQ")
@@ -269,7 +270,11 @@ class Clerk:
         self._role: Final = role
         self._rng: Final = random.Random(os.urandom(8))
         self._client: Final = workload.client()
-        options: dict[str, Any] = {"batch_index_ack_enabled": True, "receiver_queue_size": 50}
+        options: dict[str, Any] = {
+            "batch_index_ack_enabled": True,
+            "receiver_queue_size": 50,
+            "negative_ack_redelivery_delay_ms": _GIVE_BACK_MS,
+        }
         self._work: Final[Consumer[bytes]] = self._client.subscribe(
             ORDERS, WORK, ConsumerType.Shared, **options
         )
@@ -312,6 +317,10 @@ class Clerk:
             if transaction.state.name not in ("ABORTED", "TIME_OUT"):
                 raise AssertionError(f"{transaction.state} after {error!r}") from error
             self._write(ABORTED, attempts)
+            # The abort gives back what was acknowledged in it, and only that.
+            for consumer, messages in ((self._work, orders), (self._notes, notes)):
+                for message in messages:
+                    consumer.negative_acknowledge(message)
         return True
 
     def _receive(self, consumer: Consumer[bytes], count: int, wait: bool = True) -> list[Message[bytes]]:
