@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from embeddedpulsar.message import Message
 
 
+_MS_PER_MINUTE: Final = 60_000
 _PATIENCE_S: Final = 30.0
 """How long a dead instance may still seem to be connected."""
 _OVERHEAD: Final = 64
@@ -180,7 +181,7 @@ class OutputProducers:
         return ids
 
     def publish_for_dead_instance(self, pending: Pending) -> None:
-        """`publish` for an instance that died in the middle of it.
+        """`publish` for an instance that died in the middle of it, however long ago.
 
         Raises:
             ProducerBusy: it lives.
@@ -191,7 +192,7 @@ class OutputProducers:
             # lives, it is in the middle of its own commit, or stopped: this one then fails, and its
             # supervisor starts another.
             try:
-                self.publish(pending)
+                self.publish(self._without_stored(pending))
                 break
             except ProducerBusy:
                 pause_s = pauses.next()
@@ -202,6 +203,31 @@ class OutputProducers:
         # The name of a dead instance is not used again, so its producers are not kept.
         if pending.producer != self.name:
             self._close([key for key in self._named if key[0] == pending.producer])
+
+    def _without_stored(self, pending: Pending) -> Pending:
+        """Leave out what the logs have, if the topics may have forgotten the name of the producer: they do so
+        some hours after its death."""
+        store = self._client._core.store
+        forget_after_ms = store.settings.brokerDeduplicationProducerInactivityTimeoutMinutes * _MS_PER_MINUTE
+        # Half of the time: the clock may have been set meanwhile. Before, no log is read.
+        if not 0 < pending.committed_ms < store.clock.wall_ms() - forget_after_ms // 2:
+            return pending
+        highest: dict[str, int] = {}
+        for topic in {output.topic for output in pending.outputs}:
+            highest[topic] = self._highest_stored(topic, pending)
+        # The outputs of a topic are stored in the order of their sequence ids.
+        outputs = [output for output in pending.outputs if output.sequence_id > highest[output.topic]]
+        return pending._replace(outputs=outputs)
+
+    def _highest_stored(self, topic: str, pending: Pending) -> int:
+        """The highest sequence id of a dead producer that the log of a topic has; 0 for none."""
+        highest = 0
+        with self._client.create_reader(topic, MessageId.earliest, isolation="read_uncommitted") as reader:
+            reader.seek(max(pending.committed_ms - _MS_PER_MINUTE, 1))
+            for message in reader:
+                if message.producer_name() == pending.producer:
+                    highest = max(highest, message.sequence_id())
+        return highest
 
     def _producer_of(self, name: str, topic: str, compression: CompressionType) -> Producer[bytes]:
         # One producer for each topic: its sequence ids rise, whatever the compression of single messages.

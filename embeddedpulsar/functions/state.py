@@ -67,10 +67,13 @@ class Pending(NamedTuple):
     Attributes:
         producer: the name under which they are published.
         outputs: in order.
+        committed_ms: when they were committed, ms since the epoch, as the state topic says; 0 where they were
+            committed just now.
     """
 
     producer: str
     outputs: list[Output]
+    committed_ms: int = 0
 
 
 class Record(NamedTuple):
@@ -172,18 +175,22 @@ class StateTable:
         """All keys with a value or counter, sorted."""
         return sorted(self._values)
 
-    def apply(self, key: str, payload: bytes | None) -> None:
+    def apply(self, key: str, payload: bytes | None, time_ms: int = 0) -> None:
         """Follow one record.
+
+        Args:
+            key, payload: of it.
+            time_ms: when it was committed, ms since the epoch.
 
         Raises:
             CorruptionError: it is none.
         """
         try:
-            self._apply(key, payload or b"")
+            self._apply(key, payload or b"", time_ms)
         except (ValueError, KeyError, IndexError, TypeError) as e:
             raise CorruptionError(reason=f"the state of a function has a record that is none: {key!r}") from e
 
-    def _apply(self, key: str, payload: bytes) -> None:
+    def _apply(self, key: str, payload: bytes, time_ms: int) -> None:
         # An empty payload is a key that was removed: compaction drops the key, and a reader that comes
         # earlier sees it like this.
         kind, rest = key[:2], key[2:]
@@ -198,7 +205,7 @@ class StateTable:
         elif kind == _REPORT:
             self.reports[int(rest)] = unpack_map(payload) if payload else {}
         elif key == _PENDING:
-            self.pending = _pending(payload) if payload else None
+            self.pending = _pending(payload, time_ms) if payload else None
         # Other keys are those of a later release.
 
     # -- records -----------------------------------------------------------------------------------
@@ -233,11 +240,11 @@ def pending_record(pending: Pending | None) -> Record:
     return Record(_PENDING, pack_map(fields))
 
 
-def _pending(payload: bytes) -> Pending:
+def _pending(payload: bytes, time_ms: int) -> Pending:
     # The bound of `unpack_map` is for small documents. A commit is bounded by `maxMessageSize` when it is
     # written.
     fields = unpack_map(payload, 1 << 30)
-    return Pending(fields["producer"], [Output(*output) for output in fields["outputs"]])
+    return Pending(fields["producer"], [Output(*output) for output in fields["outputs"]], time_ms)
 
 
 def _payload(value: Value | None) -> bytes | None:
@@ -384,7 +391,7 @@ class StateLog:
             CorruptionError: a record is none.
         """
         for message in self._reader:
-            self.table.apply(message.partition_key(), message.data())
+            self.table.apply(message.partition_key(), message.data(), message.publish_timestamp())
 
     def commit(self, records: Sequence[Record]) -> None:
         """Add records, as one entry.

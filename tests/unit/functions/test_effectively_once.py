@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from embeddedpulsar.functions.state import (
     pending_record,
     read_state,
 )
-from embeddedpulsar.testing import assert_clean
+from embeddedpulsar.testing import ManualClock, assert_clean
 
 NAME = "public/default/tested"
 
@@ -65,9 +66,9 @@ def instance(client: Client, **options: Any) -> Instance:
     return Instance(client, Definition(config, "id"), function=Count)
 
 
-def outputs(client: Client) -> list[bytes]:
+def outputs(client: Client, topic: str = "out") -> list[bytes]:
     """What was published."""
-    with client.create_reader("out", MessageId.earliest) as reader:
+    with client.create_reader(topic, MessageId.earliest) as reader:
         return [one.data() for one in reader]
 
 
@@ -153,6 +154,50 @@ def test_outputs_of_an_instance_that_lives_are_not_settled(client: Client, monke
     other.publish_for_dead_instance(pending)
     assert outputs(client) == [b"x"]
     other.close()
+
+
+@pytest.mark.parametrize("step", ["function:committed", "function:published"])
+def test_what_a_dead_instance_left_is_settled_however_late(tmp_path: Path, step: str):
+    """The topic has forgotten its name, and is asked itself what it has."""
+    with ManualClock() as clock, Client(tmp_path / "store") as client:
+        client.create_producer("in").send_many([b"1", b"2", b"3"])
+        first = instance(client)
+        failpoints.set(step, "raise")
+        with pytest.raises(failpoints.InjectedFailure):
+            first.step()
+        first.close()
+        clock.advance(timedelta(hours=7))
+        second = instance(client)
+        assert second.step() == 3
+        assert outputs(client) == [b"1", b"2", b"3"]
+        assert read_state(client, NAME).value("all") == 3
+        second.close()
+    assert_clean(tmp_path / "store")
+
+
+def test_a_part_of_the_outputs_is_settled_however_late(tmp_path: Path):
+    """Each topic has another part, one of them behind an open transaction."""
+    with ManualClock() as clock, Client(tmp_path / "store") as client:
+        owner, other = OutputProducers(client, "owner"), OutputProducers(client, "other")
+        topics = [f"persistent://public/default/{name}" for name in ("out", "left", "right")]
+        sent = [Output(topic, number, b"%d" % number, {}) for topic in topics for number in (1, 2, 3)]
+        pending = Pending("owner", sent, clock.wall_ms())
+        txn = client.new_transaction(900_000)
+        client.create_producer("out").send(b"open", txn=txn)
+        owner.publish(pending._replace(outputs=[*sent[:2], sent[3]]))
+        owner.close()
+        clock.advance(timedelta(minutes=1))
+        txn.commit()
+        again = client.new_transaction(900_000)
+        client.create_producer("left").send(b"open", txn=again)
+        clock.advance(timedelta(hours=7))
+        other.publish_for_dead_instance(pending)
+        other.publish_for_dead_instance(pending)
+        other.close()
+        again.abort()
+        assert outputs(client) == [b"open", b"1", b"2", b"3"]
+        assert outputs(client, "left") == outputs(client, "right") == [b"1", b"2", b"3"]
+    assert_clean(tmp_path / "store")
 
 
 def test_outputs_that_do_not_fit_into_a_commit(client: Client):
