@@ -48,7 +48,8 @@ class Journal:
 
     Role: one per process and directory. Order of an append: bytes, commit word, replica. A process that dies
     or is interrupted between any two leaves to others, and to itself, a state to continue from: the word
-    decides, and a replica that was interrupted half way is thrown away.
+    decides, and a replica that was interrupted half way is thrown away; so is one that is ahead of the word
+    (`lead`) until the word follows.
     Invariants: bytes below the commit word never change; nothing is appended to a generation made from a
     snapshot before its files and their names are durable; a number is never used for two committed
     generations.
@@ -189,10 +190,12 @@ class Journal:
         *,
         announce: Callable[[], object] | None = None,
         apply: Callable[[], T] | None = None,
+        ahead: int = 0,
     ) -> T | None:
         """Commit commands that were decided on the caught-up replica, and apply them to it.
 
         Args:
+            ahead: so many of the commands, the first ones, were applied since `lead`.
             announce: called between the bytes and the commit word. What others watch without the lock must
                 change no later than the commit, or a writer that dies there would leave them unaware of it.
             apply: applies the commands to the replica; default `Replica.replay` of each.
@@ -205,6 +208,7 @@ class Journal:
         """
         if self._at.must_leave:
             self._start_generation(self._at.generation + 1, time_ms)
+            commands = commands[ahead:]  # the snapshot has the others
         # 1. The bytes, behind the end. After a crash, the next append overwrites them.
         end, crc = write_records(self._at.file.get(), self._at.end, self._at.crc, commands, time_ms)
         if failpoints.ACTIVE:
@@ -221,6 +225,11 @@ class Journal:
         if end > self._at.compact_at or self._at.commands > max(COMPACT_COMMANDS, self._at.compact_at >> 10):
             self._compact_if_possible(time_ms)
         return result
+
+    def lead(self) -> None:
+        """Let the caller apply commands to the replica before it appends them, as the first ones of the next
+        `append`. If that does not come, or fails, `catch_up` throws the replica away."""
+        self._at.is_settled = False
 
     def _commit(self, generation: int, end: int, crc: int, apply: Callable[[], T]) -> T:
         self._at.is_settled = False

@@ -1,6 +1,6 @@
 """The state of a subscription, shared by all processes: one lock, one journal, one replica each.
 
-What follows a commit to the journal of a subscription: flushing it, and summaries.
+What follows a commit to the journal of a subscription: summaries.
 
 The open range of a consumer that is alone: it reads on without claims, and what it took is assigned later. A
 claim costs a lock, a command and the publication of its outcome, and decides which consumer gets an entry.
@@ -12,7 +12,6 @@ decides anything.
 from __future__ import annotations
 
 import contextlib
-import os
 from array import array
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -25,12 +24,11 @@ from embeddedpulsar._engine.format.entry import sticky_key_hash
 from embeddedpulsar._engine.format.subscription_record import Assign, FreshRun
 from embeddedpulsar._engine.log.journal import Journal
 from embeddedpulsar._engine.log.journal_file import JournalPlace
-from embeddedpulsar._engine.log.log_opening import FLUSH, INTERVAL
 from embeddedpulsar._engine.log.position import BEFORE_FIRST, Isolation, Position
 from embeddedpulsar._engine.log.topic_control import ThrottledCheck
-from embeddedpulsar._engine.platform import disk, failpoints, fork, nofollow, package_log, timing
+from embeddedpulsar._engine.platform import failpoints, fork, nofollow, package_log, timing
 from embeddedpulsar._engine.platform.file_lock import FileLock
-from embeddedpulsar._engine.platform.timing import Clock, Timer, is_idle
+from embeddedpulsar._engine.platform.timing import Clock
 from embeddedpulsar._engine.subscription import subscription_files as files
 from embeddedpulsar._engine.subscription.ack_ring import RingSweep
 from embeddedpulsar._engine.subscription.dispatch.dispatchers import CLAIM_DISPATCHERS
@@ -48,6 +46,7 @@ from embeddedpulsar._engine.subscription.state.replica import (
 )
 from embeddedpulsar._engine.subscription.subscription_files import (
     HANDED_MASK,
+    StateFlusher,
     StateOptions,
     SubscriptionControl,
     SubscriptionGone,
@@ -58,7 +57,7 @@ from embeddedpulsar._engine.subscription.subscription_files import (
     words_position,
 )
 from embeddedpulsar.damage import CONTROL, JOURNAL, Damage
-from embeddedpulsar.exceptions import AlreadyClosed, NotAllowedError, StorageError, StorageFullError
+from embeddedpulsar.exceptions import AlreadyClosed, NotAllowedError, StorageFullError
 from embeddedpulsar.records import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
@@ -224,70 +223,6 @@ EVERY_BYTES: Final = 2048
 failpoints.declare("summary:committed")
 
 
-class StateFlusher:
-    """Role: flushes the journal of one directory: at once, or by a timer. Callers: any thread; without
-    the subscription's lock, but for `note_dirty`.
-
-    Args:
-        directory: of the subscription.
-        journal: in it.
-        options: the level, and timers.
-        is_removed: tells whether the directory was taken away: then nothing is left to flush.
-    """
-
-    def __init__(
-        self, directory: str, journal: Journal, options: StateOptions, is_removed: Callable[[], bool]
-    ) -> None:
-        self.is_immediate: Final = options.durability == FLUSH
-        self._is_timed: Final = options.durability == INTERVAL
-        self._directory: Final = directory
-        self._journal: Final = journal
-        self._options: Final = options
-        self._is_removed: Final = is_removed
-        self._timer: Timer | None = None
-        self._names_are_durable = False
-
-    def note_dirty(self) -> None:
-        """Note that something was committed. Under the lock."""
-        if self._is_timed and is_idle(self._timer):
-            self._timer = self._options.scheduler.call_later(self._options.interval_s, self._sync_in_time)
-
-    def _sync_in_time(self) -> None:
-        self._timer = None  # first: what is committed from here on asks again
-        self.sync()
-
-    def sync(self) -> None:
-        """Make everything committed so far survive a power loss; once per process, also the files' names.
-
-        Raises:
-            StorageError: the flush failed. What the disk has is unknown; the next change writes all anew.
-        """
-        if self._is_removed():
-            return
-        try:
-            self._journal.sync()
-            if not self._names_are_durable:
-                subscriptions = os.path.dirname(self._directory)
-                for path in (self._directory, subscriptions, os.path.dirname(subscriptions)):
-                    disk.DISK.fsync_dir(path)
-                self._names_are_durable = True
-        except OSError as e:
-            if self._is_removed():
-                return  # in the middle of it
-            raise StorageError(
-                path=self._directory,
-                reason=f"a flush failed ({e}), so the last changes may not survive a power loss",
-                remedy="check the disk; the next change is written to new files",
-            ) from e
-
-    def close(self) -> None:
-        """Flush what the timer still owes."""
-        timer, self._timer = self._timer, None
-        if timer is not None:
-            timer.cancel()
-            self.sync()
-
-
 class Summaries:
     """Writes the summaries of one subscription, from this process.
 
@@ -338,6 +273,8 @@ _PASSED: Final = 1 << 8  # beside MEMBERS of the state's effects
 R = TypeVar("R")
 
 _RANGE_OWNER: Final = SubscriptionWord.RANGE_OWNER
+_JOURNAL: Final = SubscriptionWord.JOURNAL
+_new: Final = tuple.__new__  # as a call of the class, without another one
 
 failpoints.declare("subscription:announced", "subscription:published", "subscription:unlocked")
 failpoints.declare("range:opened", "range:closing", "range:assigned")
@@ -382,6 +319,10 @@ class SharedState:
         self.is_damaged = False
         """Whether something is left of a subscription, and nothing says which it is. It is kept."""
         self._is_published = True
+        # Ends of transactions that are applied to the replica, and written by the next commit. They are of no
+        # use once the commit word is another than it was then.
+        self._ends: Sequence[record.TransactionEnd] = ()
+        self._ends_word = 0
         place = JournalPlace(
             directory,
             control.words,
@@ -487,9 +428,12 @@ class SharedState:
                 self._catch_up()
                 if self.control.words[_RANGE_OWNER]:
                     self._assign_taken()
-                if self._replica.state.pending_acks.transactions:
-                    self._settle_transactions()
-                result = body(self._replica.state)
+                if not self._replica.state.pending_acks.transactions or not self._settle_transactions(
+                    may_lead=not is_flushed
+                ):
+                    result = body(self._replica.state)
+                else:
+                    result = self._run_ahead(body)
             finally:
                 self._lock.release()
         except ValueError:
@@ -511,26 +455,63 @@ class SharedState:
         not written, as the process dies or the disk is full, the next transaction here asks for it again.
         """
         ids = list(self._replica.state.pending_acks.transactions)
-        outcomes = self._options.outcomes(ids)
-        ended = [
-            (transaction, outcome)
-            for transaction, outcome in zip(ids, outcomes, strict=True)
-            if outcome in (record.COMMITTED, record.ABORTED)
-        ]
-        if not ended:
-            return []
-        now_ms = self._clock.wall_ms()
-        return [record.TransactionEnd(*end, now_ms) for end in ended]
+        ends, now_ms = [], 0
+        for transaction, outcome in zip(ids, self._options.outcomes(ids), strict=True):
+            if outcome in (record.COMMITTED, record.ABORTED):
+                now_ms = now_ms or self._clock.wall_ms()
+                ends.append(_new(record.TransactionEnd, (transaction, outcome, now_ms)))
+        return ends
 
-    def _settle_transactions(self) -> None:
-        """Have the state follow the ends of transactions. Inside `transact`."""
-        ends = self.ends_of_transactions()
+    def _settle_transactions(self, *, may_lead: bool) -> bool:
+        """Have the state follow the ends of transactions. Inside `transact`.
+
+        Usually a transaction has ended when the next one acknowledges. Then the ends are applied, and written
+        with what is decided on the state behind them, by one commit word: that order is the one in which
+        other replicas apply them. Until then no other process sees the state, and whatever strikes before
+        the word is stored has the replica thrown away. Not for an abort, which may have to be announced
+        before it is applied, nor if the range of a lone consumer has to be closed first.
+
+        Args:
+            may_lead: whether the caller commits something.
+
+        Returns:
+            Whether the ends are applied and not written.
+        """
+        ends, state = self.ends_of_transactions(), self._replica.state
         if not ends:
-            return
+            return False
+        words = self.control.words
+        if (
+            may_lead
+            and all(end.outcome == record.COMMITTED for end in ends)
+            and not (words[_RANGE_OWNER] and not self.open_range.admits(ends, state))
+        ):
+            self._journal.lead()  # first: from here on an interrupt makes the replica void
+            self._is_published = False
+            self._ends, self._ends_word = ends, words[_JOURNAL]
+            self._replica.apply_all(ends, 0)
+            return True
         with contextlib.suppress(StorageFullError):  # the entries stay where they are until there is room
             self.commit(ends)
         if failpoints.ACTIVE:
             failpoints.hit("transactions:settled")
+        return False
+
+    def _run_ahead(self, body: Callable[[SubscriptionState], R]) -> R:
+        """Run ``body`` on a state whose last commands are not written. If it commits nothing, or refuses,
+        they are written alone."""
+        try:
+            result = body(self._replica.state)
+        except Exception:
+            self._write_ends()
+            raise
+        self._write_ends()
+        return result
+
+    def _write_ends(self) -> None:
+        if self._ends and self.control.words[_JOURNAL] == self._ends_word:
+            with contextlib.suppress(StorageFullError):  # they are asked for again
+                self.commit(())
 
     @property
     def has_pending_transactions(self) -> bool:
@@ -584,10 +565,14 @@ class SharedState:
         replica = self._replica
         if self.control.words[_RANGE_OWNER] and not self.open_range.admits(commands, replica.state):
             self.close_range()
-        replica.effects = NONE
+        ends = self._ends
+        if ends and self.control.words[_JOURNAL] != self._ends_word:
+            self._ends = ends = ()
+        if not ends:
+            replica.effects = NONE
         self._is_published = False
-        before = replica.state.commands
-        records = [record.encode(command) for command in commands]
+        before = replica.state.commands - len(ends)
+        records = [record.encode(command) for command in (*ends, *commands)]
         announce = None
         self._rings.begin()
         for command in commands:
@@ -603,10 +588,14 @@ class SharedState:
                     self.control.draw_back(Position(command.ledger_id, command.entry_id))
         now_ms = self._clock.wall_ms()
         apply = partial(replica.apply_all, commands, 0 if announce is None else now_ms)
-        self._journal.append(records, now_ms, announce=announce, apply=apply)
+        self._journal.append(records, now_ms, announce=announce, apply=apply, ahead=len(ends))
+        if ends:
+            self._ends = ()
         effects = replica.effects
         self._publish(effects)
         replica.effects = NONE
+        if ends and failpoints.ACTIVE:
+            failpoints.hit("transactions:settled")
         self._flusher.note_dirty()
         if before // CHECKPOINT_EVERY != replica.state.commands // CHECKPOINT_EVERY:
             with contextlib.suppress(ValueError):  # a state too large for a snapshot has no checkpoints
@@ -722,6 +711,7 @@ class SharedState:
     def _catch_up(self) -> None:
         if not self._journal.catch_up() and self._is_published:
             return
+        self._ends = ()
         replica = self._replica
         if replica.has_diverged:
             # All replicas must agree. The files decide which of them is right.

@@ -12,7 +12,8 @@ What is still known of a subscription of which no file leads to the state any mo
 A damaged subscription is kept. It holds the log back from a position behind which everything that was
 acknowledged is known to be, and delivers again from there: some messages come again, and none is lost.
 
-The files of `<subscription>/`: its mapped control words, `ctl` (docs/format/control.md), lock and journal.
+The files of `<subscription>/`: its mapped control words, `ctl` (docs/format/control.md), lock and journal;
+and what flushes the journal.
 """
 
 from __future__ import annotations
@@ -40,24 +41,26 @@ from embeddedpulsar._engine.format.control import (
 from embeddedpulsar._engine.format.document import KIND_SUBSCRIPTION_SNAPSHOT, decode_document
 from embeddedpulsar._engine.format.journal_record import RECORD_SIZE, JournalRecord
 from embeddedpulsar._engine.log.journal_file import JournalFile, choose, generations, note_lost, replay
+from embeddedpulsar._engine.log.log_opening import FLUSH, INTERVAL
 from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
 from embeddedpulsar._engine.log.topic_control import ControlFile, is_deleted
 from embeddedpulsar._engine.platform import descriptors, disk, failpoints, nofollow
 from embeddedpulsar._engine.platform.file_lock import FileLock
 from embeddedpulsar._engine.platform.mapped_file import MappedFile
 from embeddedpulsar._engine.platform.peers import Peers
-from embeddedpulsar._engine.platform.timing import Clock, SchedulerLike
+from embeddedpulsar._engine.platform.timing import Clock, SchedulerLike, Timer, is_idle
 from embeddedpulsar._engine.subscription.state.dispatch_state import ConsumerRegistry
 from embeddedpulsar._engine.subscription.state.entry_states import FIRST_OWNER
 from embeddedpulsar._engine.subscription.state.replica import SubscriptionReplica
 from embeddedpulsar.damage import Damage, DamageHook
-from embeddedpulsar.exceptions import CorruptionError, ForeignFileError
+from embeddedpulsar.exceptions import CorruptionError, ForeignFileError, StorageError
 from embeddedpulsar.records import TYPE_CHECKING, NamedTuple, Protocol
 from embeddedpulsar.topic_name import NON_DURABLE_PREFIX, subscription_directory_name
 
 if TYPE_CHECKING:
     from typing import Final, Self
 
+    from embeddedpulsar._engine.log.journal import Journal
     from embeddedpulsar._engine.log.log import Log
 
 BITMAP_WORDS: Final = 4
@@ -571,6 +574,70 @@ class StateOptions(NamedTuple):
     log: Log
     check_in_place: Callable[[], object] = int
     outcomes: Outcomes = nothing_decided
+
+
+class StateFlusher:
+    """Role: flushes the journal of one directory: at once, or by a timer. Callers: any thread; without
+    the subscription's lock, but for `note_dirty`.
+
+    Args:
+        directory: of the subscription.
+        journal: in it.
+        options: the level, and timers.
+        is_removed: tells whether the directory was taken away: then nothing is left to flush.
+    """
+
+    def __init__(
+        self, directory: str, journal: Journal, options: StateOptions, is_removed: Callable[[], bool]
+    ) -> None:
+        self.is_immediate: Final = options.durability == FLUSH
+        self._is_timed: Final = options.durability == INTERVAL
+        self._directory: Final = directory
+        self._journal: Final = journal
+        self._options: Final = options
+        self._is_removed: Final = is_removed
+        self._timer: Timer | None = None
+        self._names_are_durable = False
+
+    def note_dirty(self) -> None:
+        """Note that something was committed. Under the lock."""
+        if self._is_timed and is_idle(self._timer):
+            self._timer = self._options.scheduler.call_later(self._options.interval_s, self._sync_in_time)
+
+    def _sync_in_time(self) -> None:
+        self._timer = None  # first: what is committed from here on asks again
+        self.sync()
+
+    def sync(self) -> None:
+        """Make everything committed so far survive a power loss; once per process, also the files' names.
+
+        Raises:
+            StorageError: the flush failed. What the disk has is unknown; the next change writes all anew.
+        """
+        if self._is_removed():
+            return
+        try:
+            self._journal.sync()
+            if not self._names_are_durable:
+                subscriptions = os.path.dirname(self._directory)
+                for path in (self._directory, subscriptions, os.path.dirname(subscriptions)):
+                    disk.DISK.fsync_dir(path)
+                self._names_are_durable = True
+        except OSError as e:
+            if self._is_removed():
+                return  # in the middle of it
+            raise StorageError(
+                path=self._directory,
+                reason=f"a flush failed ({e}), so the last changes may not survive a power loss",
+                remedy="check the disk; the next change is written to new files",
+            ) from e
+
+    def close(self) -> None:
+        """Flush what the timer still owes."""
+        timer, self._timer = self._timer, None
+        if timer is not None:
+            timer.cancel()
+            self.sync()
 
 
 def damage_reporter(log: Log, name: str, hook: DamageHook) -> DamageHook:

@@ -267,11 +267,13 @@ class AckGroupingTracker:
                 self._untrack(position)
                 if owner is not None:
                     owner._untrack(position)
-        if len(set(entries)) < len(entries) or not bits.keys().isdisjoint(entries):
+        if len(messages) > 1 and (len(set(entries)) < len(entries) or not bits.keys().isdisjoint(entries)):
             raise TransactionConflict("a message is given twice")
-        for tracker in {self, *filter(None, owners)}:
-            if tracker.unwritten:
-                tracker.flush()
+        if self.done or self._partial or self._cumulative is not None:
+            self.flush()
+        for owner in owners:
+            if owner is not None and owner.unwritten:
+                owner.flush()
         if not self._attachment.acknowledge(entries, bits, epoch=self._epoch, transaction=transaction):
             raise NotConnected(_MOVED)
         self.sent += len(entries) + len(bits)

@@ -64,6 +64,7 @@ if TYPE_CHECKING:
 
     from embeddedpulsar._engine.log.log import Log
 
+_new: Final = tuple.__new__  # as a call of the class, without another one
 Partial = Mapping[RawPosition, tuple[int, int]]
 
 
@@ -216,12 +217,14 @@ class Acknowledger:
         parts = chunks.strange_parts(groups, entries)
         if chunks.delivered or parts:
             parts = list({*chunks.with_parts(entries), *parts}.difference(entries))
-        highest = max(_end_of(groups), batches[-1][:2] if batches else BEFORE_FIRST)
+        highest = (groups[-1].ledger_id, groups[-1].last) if groups else BEFORE_FIRST
+        if batches:
+            highest = max(highest, batches[-1][:2])
         current = self._holder.epoch if epoch is None else epoch
-        ack = Ack(self._holder.consumer_id, current, groups, batches)
-        command = record.TransactionAck(transaction, ack, None)
-        is_valid = self._commit_in_transaction(command, Position(*highest), entries, parts)
-        if is_valid:
+        ack = _new(Ack, (self._holder.consumer_id, current, groups, batches))
+        command = _new(record.TransactionAck, (transaction, ack, None))
+        is_valid = self._commit_in_transaction(command, _new(Position, highest), entries, parts)
+        if is_valid and chunks.delivered:
             chunks.settled(entries)
         return is_valid
 
@@ -318,11 +321,10 @@ class Acknowledger:
                 parts some may have been acknowledged: they expired, or were skipped. That is no conflict.
         """
         log, shared, ack, ledger_id = self._log, self._shared, command.ack, highest.ledger_id
-        name = "({},{})".format(*command.transaction)
         if log.is_volatile:
             raise TransactionConflict(
-                f"{log.name} is non-persistent: transaction {name} cannot acknowledge its messages, which "
-                "are acknowledged when they are delivered; acknowledge without a transaction"
+                f"{log.name} is non-persistent: transaction {_name(command)} cannot acknowledge its messages"
+                ", which are acknowledged when they are delivered; acknowledge without a transaction"
             )
         facts = ledgers_of(log) if ledger_id > shared.state.acks.newest_ledger else None
 
@@ -347,8 +349,9 @@ class Acknowledger:
             refusal = state.pending_acks.refusal(full, state.acks)
             if refusal:
                 raise TransactionConflict(
-                    f"transaction {name} cannot acknowledge in subscription {state.name!r} of {log.name}: "
-                    f"{refusal}; nothing of this call was acknowledged, so leave that message out, or abort"
+                    f"transaction {_name(command)} cannot acknowledge in subscription {state.name!r} of "
+                    f"{log.name}: {refusal}; nothing of this call was acknowledged, so leave that message "
+                    "out, or abort"
                 )
             self._holder.show_acknowledged()
             self._holder.note_ack(highest)
@@ -397,6 +400,10 @@ class Acknowledger:
                 [Ack(self._holder.consumer_id, self._holder.epoch, tuple(skipped), ())],
                 Position(skipped[-1].ledger_id, skipped[-1].last),
             )
+
+
+def _name(command: record.TransactionAck) -> str:
+    return "({},{})".format(*command.transaction)
 
 
 def _end_of(groups: Sequence[AckGroup]) -> RawPosition:

@@ -258,9 +258,9 @@ class Membership:
         """`show_alive`, and show that this consumer acknowledges now."""
         words, base = self._shared.control.words, slot_of(code)
         if words[base + _CONSUMER_ID] == consumer_id:
-            words[base + _ALIVE] = self._now_ms()
+            words[base + _ALIVE] = int(self.monotonic() * 1000)
             if not self._log.is_volatile:
-                words[acked_word(code)] = self._clock.wall_ms()
+                words[acked_word(code)] = self.wall_ms()
 
     def _now_ms(self) -> int:
         return int(self._clock.monotonic() * 1000)

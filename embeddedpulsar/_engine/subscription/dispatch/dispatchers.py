@@ -192,7 +192,9 @@ class ExclusiveDispatcher(ActiveDispatcher):
 
     def active(self, consumers: ConsumerRegistry) -> int:
         """The only one there is."""
-        return next((consumer.consumer_id for consumer in consumers.all()), 0)
+        for only in consumers.each():
+            return only.consumer_id
+        return 0
 
 
 class FailoverDispatcher(ActiveDispatcher):

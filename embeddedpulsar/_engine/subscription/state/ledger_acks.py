@@ -27,6 +27,7 @@ OPEN: Final = -1
 _GAP: Final = rb"[^\xff]"
 _ACK: Final = rb"[^\x00]"
 _BIT: Final = tuple(1 << i for i in range(8))
+_new: Final = tuple.__new__  # as a call of the class, without another one
 _pattern: Final = cache(re.compile)  # compiled by the first search: most processes make none
 
 
@@ -71,7 +72,9 @@ class LedgerAcks:
         # Acknowledged in order: only the floor moves, and the bits below it mean nothing.
         if first <= self.floor:
             self.floor = last + 1
-            self._raise_floor(first, last)
+            # Unless something behind it is acknowledged, or a batch in part, or the ledger is closed.
+            if self.top > self.floor or self.partial or self.entries >= 0:
+                self._raise_floor(first, last)
         else:
             self._merge(first, last, (1 << (last - first + 1)) - 1)
 
@@ -144,7 +147,9 @@ class LedgerAcks:
 
     def lacks(self, entry: int) -> bool:
         """Whether the entry may exist, and is not acknowledged as a whole."""
-        return not (self.is_acked(entry) or 0 <= self.entries <= entry)
+        if entry < self.floor or 0 <= self.entries <= entry:
+            return False
+        return entry >= self.top or not self.bits[entry >> 3] & _BIT[entry & 7]
 
     def indexes(self, entry: int) -> int:
         """Acknowledged batch indexes of an entry that is not acknowledged as a whole, as a bit set."""
@@ -349,11 +354,12 @@ class AckBitmaps:
         chain, ledgers = self._chain, self._ledgers
         first = ledgers[chain[0]]
         # Not beyond the last known ledger: until another one is known the position stays at its end.
-        while first.complete and len(chain) > 1:
+        while len(chain) > 1 and first.complete:
             del ledgers[chain.pop(0)]
             first = ledgers[chain[0]]
-        if self.mark_delete != (chain[0], first.floor - 1):
-            self.mark_delete = Position(chain[0], first.floor - 1)
+        place = chain[0], first.floor - 1
+        if self.mark_delete != place:
+            self.mark_delete = _new(Position, place)
 
     def acknowledge_through(self, position: Position) -> bool:
         """Acknowledge everything up to and including ``position``; False if its ledger is not known."""

@@ -99,7 +99,11 @@ class TransactionAcks:
     def numbers(self) -> list[Any]:
         """What an outline of a state says of them."""
         through = None if self.through is None else list(self.through)
-        return [self.entry_count, self.batch_count, through]
+        batch_count = self.batch_count if self.batches else 0
+        if len(self.entries) == 1:
+            (own,) = self.entries.values()
+            return [len(own), batch_count, through]
+        return [self.entry_count, batch_count, through]
 
     def pack(self) -> list[Any]:
         """The content for a snapshot."""
@@ -179,12 +183,14 @@ class PendingAcks:
         # messages that are acknowledged it does not.
         _, _, groups, batches = command.ack
         for group in groups:
-            for entry in group.expanded():
-                position = Position(group.ledger_id, entry)
-                if acks.is_acked(position):
-                    return f"entry {_text(position)} is acknowledged already"
-                if entry in self._whole.get(group.ledger_id, ()) or self.bits_in(group.ledger_id).get(entry):
-                    return f"entry {_text(position)} is acknowledged in {self._holder(*position)}"
+            ledger_id, first, last, _, _ = group
+            ledger = acks.ledger(ledger_id)
+            whole, bits = self._whole.get(ledger_id, ()), self._bits.get(ledger_id, ())
+            for entry in (first,) if first == last else group.expanded():
+                if ledger.is_acked(entry) if ledger is not None else (ledger_id, entry) <= acks.mark_delete:
+                    return f"entry {ledger_id}:{entry} is acknowledged already"
+                if entry in whole or entry in bits:
+                    return f"entry {ledger_id}:{entry} is acknowledged in {self._holder(ledger_id, entry)}"
         # Messages of a batch conflict with the same ones, acknowledged or pending, or with the whole entry.
         for ledger_id, entry, size, indexes in batches:
             position = Position(ledger_id, entry)
@@ -242,9 +248,10 @@ class PendingAcks:
             if acks.ledger(place.ledger_id) is not None and place > acks.mark_delete:
                 self._put_through(pending, command.through, command.ack)
         # One of which nothing counted is left out: its outcome does not matter here.
-        if pending:
+        if pending.entries or pending:
             self.transactions[command.transaction] = pending
-            self.last_touched = max(self.last_touched, pending.last)
+            if pending.last > self.last_touched:
+                self.last_touched = pending.last
             self.cumulative = pending.through or self.cumulative
         return added
 
@@ -260,12 +267,19 @@ class PendingAcks:
         """Add whole entries; those of a snapshot without ``acks``, as some may be acknowledged since."""
         added = []
         for group in groups:
-            ledger_id = group.ledger_id
+            ledger_id, first, last, _, _ = group
             whole, partial = self._whole.get(ledger_id, ()), self._bits.get(ledger_id, ())
-            entries = [entry for entry in group.expanded() if entry not in whole and entry not in partial]
+            entries = [first] if first == last else list(group.expanded())
+            if whole or partial:
+                entries = [entry for entry in entries if entry not in whole and entry not in partial]
             if acks is not None:
                 ledger = acks.ledger(ledger_id)
-                entries = [entry for entry in entries if ledger is not None and ledger.lacks(entry)]
+                if ledger is None:
+                    continue
+                if len(entries) > 1:
+                    entries = [entry for entry in entries if ledger.lacks(entry)]
+                elif entries and not ledger.lacks(entries[0]):
+                    continue
             if entries:
                 self._whole.setdefault(ledger_id, set()).update(entries)
                 pending.entries.setdefault(ledger_id, set()).update(entries)
@@ -299,9 +313,9 @@ class PendingAcks:
 
     def _note(self, pending: TransactionAcks, ledger_id: int, first: int, last: int) -> None:
         if (ledger_id, first) < self._lowest:
-            self._lowest = Position(ledger_id, first)
+            self._lowest = _new(Position, (ledger_id, first))
         if (ledger_id, last) > pending.last:
-            pending.last = Position(ledger_id, last)
+            pending.last = _new(Position, (ledger_id, last))
 
     def _put_through(self, pending: TransactionAcks, through: AckedThrough, instead: Ack) -> None:
         if any(other.through is not None and other is not pending for other in self.transactions.values()):
@@ -549,8 +563,9 @@ class PendingAcks:
 
 
 def _subtract(sets: dict[int, set[int]], key: int, entries: set[int]) -> None:
-    sets[key] -= entries
-    if not sets[key]:
+    remaining = sets[key]
+    remaining -= entries
+    if not remaining:
         del sets[key]
 
 

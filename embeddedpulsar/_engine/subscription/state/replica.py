@@ -238,12 +238,12 @@ class SubscriptionState:
         return NONE
 
     def _ack(self, command: Ack, is_committed: bool = False) -> int:
-        if not self.consumers.is_current(command.consumer_id, command.epoch) and not is_committed:
+        if not is_committed and not self.consumers.is_current(command.consumer_id, command.epoch):
             self.stale += 1
             return STALE
         acks, dispatch = self.acks, self.dispatch
         is_shared, is_free = bool(dispatch.assigned_by_consumer), False
-        held_back = len(dispatch.pending.waiting_keys)
+        held_back = len(dispatch.pending.waiting_keys) if is_shared else 0
         for group in command.groups:
             ledger = acks.ledger(group.ledger_id)
             if ledger is None:
@@ -268,10 +268,11 @@ class SubscriptionState:
         acks.advance_mark_delete()
         if not is_shared:
             return NONE
-        is_free |= dispatch.admit(acks.mark_delete, acks)
+        if dispatch.joined:
+            is_free |= dispatch.admit(acks.mark_delete, acks)
         # More can be read, because the entries that were held back are acknowledged.
-        is_free |= len(dispatch.pending.waiting_keys) < held_back
-        if self._unblock():
+        is_free |= held_back > 0 and len(dispatch.pending.waiting_keys) < held_back
+        if dispatch.has_blocked and self._unblock():
             return CLAIMABLE | UNBLOCKED
         return CLAIMABLE if is_free else NONE
 
@@ -346,20 +347,20 @@ class SubscriptionState:
             self.stale += 1
             return STALE
         dispatch = self.dispatch
-        held_back = len(dispatch.pending.waiting_keys)
         added = self.pending_acks.add(command, self.acks)
         self._mix_transaction(command.transaction)
         if not dispatch.assigned_by_consumer:
             return NONE
+        held_back = len(dispatch.pending.waiting_keys)
         if command.through is None and not ack.batches:  # whole entries, of which nothing is acknowledged
             is_free = False
             for ledger_id, entries in added:
                 is_free |= dispatch.pending.hold(ledger_id, entries)
         else:
             is_free = self._hold(added)
-        is_free |= len(dispatch.pending.waiting_keys) < held_back
+        is_free |= held_back > 0 and len(dispatch.pending.waiting_keys) < held_back
         # The consumers hold less, as after an acknowledgement without a transaction.
-        if self._unblock():
+        if dispatch.has_blocked and self._unblock():
             return CLAIMABLE | UNBLOCKED
         return CLAIMABLE if is_free else NONE
 
@@ -384,7 +385,7 @@ class SubscriptionState:
 
     def _commit(self, ended: TransactionAcks) -> int:
         """Acknowledge what was pending, whether its consumers are attached or not."""
-        effects = self._ack(ended.individual(), is_committed=True)
+        effects = self._ack(ended.individual(), True)
         if ended.through is None:
             return effects
         if ended.instead.groups or ended.instead.batches:
@@ -428,11 +429,15 @@ class SubscriptionState:
 
     def _mix_transaction(self, transaction: record.TransactionId) -> None:
         """Mix what a transaction has pending now into the digest: no entry need change its state by it."""
+        # The text of a list of numbers.
         pending = self.pending_acks.transactions.get(transaction)
-        numbers = list(transaction)
-        if pending is not None:
-            numbers += pending.numbers()
-        self.digest = crc32(repr(numbers).encode(), self.digest)
+        if pending is None:
+            text = b"[%d, %d]" % transaction
+        elif pending.through is None:
+            text = b"[%d, %d, %d, %d, None]" % (*transaction, *pending.numbers()[:2])
+        else:
+            text = repr([*transaction, *pending.numbers()]).encode()
+        self.digest = crc32(text, self.digest)
 
     def _expired(self, command: record.Expired) -> int:
         self.expired = self.expired.plus(*command)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +16,8 @@ from embeddedpulsar._engine.format.subscription_record import ABORTED, COMMITTED
 from embeddedpulsar._engine.platform import failpoints
 from embeddedpulsar._engine.subscription.attachment.attachment import Attachment
 from embeddedpulsar._engine.subscription.operator_commands import OperatorCommands
+from embeddedpulsar._engine.subscription.state.replica import encode_snapshot
+from embeddedpulsar._engine.subscription.subscription import Subscription
 from embeddedpulsar._engine.subscription.subscription_view import SubscriptionView
 from embeddedpulsar.enums import ConsumerType
 from embeddedpulsar.exceptions import (
@@ -19,6 +25,7 @@ from embeddedpulsar.exceptions import (
     StorageFullError,
     TransactionConflict,
 )
+from tests.strikes import strike
 from tests.subscription_site import SubscriptionSite, positions, read_all
 from tests.unit.subscription.virtual_site import VirtualSite, position, read
 
@@ -434,7 +441,8 @@ def test_an_acknowledgement_is_written_behind_the_ends_before_it(
         appended.append(len(commands)) or append(commands, *rest, **names)
     )
     assert hold(consumer, U, 2)
-    assert appended == [1, 1]
+    # One command after the other where the end may have to be announced, both in one append else.
+    assert appended == ([1, 1] if outcome == ABORTED else [2])
     assert pending(site) == [one.transaction for one in other.pending_transactions()] == [U]
     assert mark_delete(site) == (1 if outcome == COMMITTED else -1)
     site.world.decided[U] = COMMITTED
@@ -495,7 +503,7 @@ def test_ends_that_a_refused_acknowledgement_left_are_followed_later(site: Virtu
 @pytest.mark.parametrize("point", ["journal:body_done", "journal:word_stored", "subscription:published"])
 @pytest.mark.parametrize("outcome", [COMMITTED, ABORTED])
 def test_an_interrupted_acknowledgement_leaves_no_half_of_an_end(site: VirtualSite, point: str, outcome: int):
-    """The end is followed in any case, and the acknowledgement was not reached."""
+    """The end is followed in any case; the acknowledgement was not reached, or is there with it."""
     consumer = site.attach(SHARED)
     site.publish(3)
     assert read(consumer) == [0, 1, 2]
@@ -508,6 +516,108 @@ def test_an_interrupted_acknowledgement_leaves_no_half_of_an_end(site: VirtualSi
         pass
     finally:
         failpoints.clear()
-    assert pending(site) == []
+    is_stored = outcome == COMMITTED and point != "journal:body_done"
+    assert pending(site) == ([U] if is_stored else [])
     assert mark_delete(site) == (0 if outcome == COMMITTED else -1)
     assert read(consumer) == ([] if outcome == COMMITTED else [0])
+
+
+def check_replicas(site: VirtualSite, *others: Subscription) -> None:
+    """All replicas, and one that is built from the files, agree."""
+    states = [
+        subscription._existing().transact(lambda state: state)
+        for subscription in (site.process.subscription, *others, site.world.start().subscription)
+    ]
+    assert len({(state.commands, state.digest, encode_snapshot(state)) for state in states}) == 1
+    assert all(one._existing().divergences == 0 for one in (site.process.subscription, *others))
+
+
+def test_a_new_generation_has_the_ends_before_an_acknowledgement_once(site: VirtualSite):
+    """A flush that fails while the lock is held has the next append begin one."""
+    consumer, other = site.attach(EXCLUSIVE), site.world.start().subscription
+    site.publish(3)
+    assert read(consumer) == [0, 1, 2]
+    hold(consumer, T, 0)
+    site.world.decided[T] = COMMITTED
+    shared = consumer._shared
+    lead = shared._journal.lead
+
+    def fail_to_flush() -> None:
+        lead()
+        shared._journal._at.must_leave = True
+
+    shared._journal.lead = fail_to_flush  # type: ignore[method-assign]
+    generation = shared._journal.generation
+    assert hold(consumer, U, 1)
+    assert shared._journal.generation == generation + 1
+    assert (pending(site), mark_delete(site)) == ([U], 0)
+    check_replicas(site, other)
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_ends_for_which_there_is_no_room_are_followed_later(site: VirtualSite, times: int):
+    """The acknowledgement behind them fails, and no replica keeps what is not written."""
+    consumer, other = site.attach(SHARED), site.world.start().subscription
+    site.publish(3)
+    assert read(consumer) == [0, 1, 2]
+    hold(consumer, T, 0)
+    site.world.decided[T] = COMMITTED
+    shared = consumer._shared
+    append, left = shared._journal.append, [times]
+
+    def append_if_room(*arguments: Any, **names: Any) -> Any:
+        if left[0]:
+            left[0] -= 1
+            raise StorageFullError("no room", path=shared.directory)
+        return append(*arguments, **names)
+
+    shared._journal.append = append_if_room  # type: ignore[method-assign]
+    with pytest.raises(StorageFullError):
+        hold(consumer, U, 1)
+    assert (pending(site), mark_delete(site)) == ([], 0)
+    check_replicas(site, other)
+    assert hold(consumer, U, 1)
+    assert (pending(site), mark_delete(site)) == ([U], 0)
+    check_replicas(site, other)
+
+
+@pytest.mark.parametrize("is_refused", [False, True])
+@pytest.mark.parametrize(
+    "within", ["_engine/log/journal", "_engine/subscription/sta", "_engine/subscription/shared_"]
+)
+def test_an_interrupt_at_any_instruction_of_an_acknowledgement(
+    site: VirtualSite, is_refused: bool, within: str
+):
+    """Of the ends before it, and of itself: the commands are all there or none, and replicas agree."""
+    consumer, other = site.attach(EXCLUSIVE), site.world.start().subscription
+    site.publish(900)
+    transactions = iter(range(20, 1 << 20))
+    free = iter(read(consumer, room=900))
+    before = [(0, next(transactions)), next(free)]
+
+    strikes: list[int] = []
+
+    def interrupt() -> None:
+        strikes.append(index)
+        # A signal is handled at a call, which the release of the lock is, and not before.
+        if sys._getframe(2).f_code.co_name != "transact":
+            raise KeyboardInterrupt
+
+    hold(consumer, *before)  # type: ignore[arg-type]
+    for index in range(0, 1 << 20, 7):
+        site.world.decided[before[0]] = COMMITTED  # type: ignore[index]
+        transaction, entry = (0, next(transactions)), before[1] if is_refused else next(free)
+        with contextlib.suppress(KeyboardInterrupt, TransactionConflict):
+            strike(partial(hold, consumer, transaction, entry), interrupt, index, within)
+        assert pending(site) in ([], [transaction])
+        assert site.process.subscription._existing().state.acks.is_acked(position(before[1]))  # type: ignore
+        check_replicas(site, other)
+        if index not in strikes:
+            break
+        # What the interrupt left ends with it, and the next one begins with an end again.
+        site.world.decided[transaction] = COMMITTED
+        before = [(0, next(transactions)), next(free)]
+        hold(consumer, *before)  # type: ignore[arg-type]
+    else:
+        raise AssertionError("no end")
+    assert index > 100
