@@ -49,6 +49,7 @@ from tests.storms.hostile import hostile_storm
 _SHOWN: Final = 50
 _LINE_EACH: Final = 500
 """Done between two lines of progress in a file."""
+_LINE_EACH_KILLS: Final = 50
 _KILLING: Final = (
     "kill",
     "types",
@@ -238,6 +239,8 @@ def _show_progress(done: int, violations: int) -> None:
 def _show_kills(name: str, kills: int, problems: int) -> None:
     if sys.stderr.isatty():
         print(f"\r{name}: {kills} kills, {problems} problems ", end="", file=sys.stderr, flush=True)
+    elif kills % _LINE_EACH_KILLS == 0:
+        print(f"{name}: {kills} kills, {problems} problems", file=sys.stderr, flush=True)
 
 
 def _show(violations: list[str]) -> int:

@@ -19,7 +19,7 @@ _MOST_TRIES = 20
 def main(folder: str) -> int:
     """Run the query until it is killed, or has read everything."""
     place = Path(folder)
-    spark = _session(place)
+    spark = open_session(place)
     tries = 0
     while tries < _MOST_TRIES:
         is_rest = (place / REST).exists()
@@ -36,7 +36,8 @@ def main(folder: str) -> int:
     return 1
 
 
-def _session(place: Path) -> Any:
+def open_session(place: Path) -> Any:
+    """Spark in this process, with an archive of classes in the folder, which its first end makes."""
     from pyspark.sql import SparkSession
 
     archive = place / CLASSES

@@ -96,16 +96,24 @@ def _produce(root: str, topic: str, sent: Path, stop: Path) -> None:
     sent.write_text(str(number))
 
 
-class _Driver:
+class Driver:
     """A driver with its JVM and workers, in a session of their own.
 
     Args:
         folder: of the storm.
         home: environment of Spark.
         step: where its processes stop; empty for nowhere.
+        module: what the driver runs, with the folder as its argument.
     """
 
-    def __init__(self, folder: Path, home: dict[str, str], step: str = "") -> None:
+    def __init__(
+        self,
+        folder: Path,
+        home: dict[str, str],
+        step: str = "",
+        *,
+        module: str = "tests.storms.spark_driver",
+    ) -> None:
         self._folder = folder
         for name in (STARTED, _REACHED, _GO):
             (folder / name).unlink(missing_ok=True)
@@ -120,7 +128,7 @@ class _Driver:
         }
         with open(folder / "log", "ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.storms.spark_driver", str(folder)],
+                [sys.executable, "-m", module, str(folder)],
                 env=environment,
                 start_new_session=True,
                 stdin=subprocess.DEVNULL,
@@ -210,7 +218,7 @@ class _Storm:
             admin.topics().create_subscription(OUTPUT, "judge")
         stop = self._folder / "stop"
         producers = [self._fork(topic, stop) for topic in INPUTS]
-        leftover: list[_Driver] = []
+        leftover: list[Driver] = []
         try:
             while self._kills.total() < kills:
                 leftover.append(self._life(kills, progress))
@@ -219,7 +227,7 @@ class _Storm:
             for pid in producers:
                 os.waitpid(pid, 0)
         (self._folder / REST).touch()
-        rest = _Driver(self._folder, self._home)
+        rest = Driver(self._folder, self._home)
         status = rest.end()
         for driver in leftover:
             driver.kill(only_driver=False)
@@ -241,7 +249,7 @@ class _Storm:
         with Client(place / "store") as client:
             for topic in INPUTS:
                 client.create_producer(topic).send(b"x")
-        first = _Driver(place, self._home)
+        first = Driver(place, self._home)
         first.end()
         first.wait_gone()
         with contextlib.suppress(FileNotFoundError):
@@ -259,10 +267,10 @@ class _Storm:
                 os._exit(status)
         return pid
 
-    def _life(self, kills: int, progress: Progress | None) -> _Driver:
+    def _life(self, kills: int, progress: Progress | None) -> Driver:
         """Start a driver, kill some of its workers, and then the driver."""
         step = self._chance.choice((*STEPS, *(len(STEPS) // 2) * ("",)))
-        driver = _Driver(self._folder, self._home, step)
+        driver = Driver(self._folder, self._home, step)
         driver.wait_started()
         if not step:
             for _ in range(self._chance.randrange(_MOST_IN_A_LIFE)):

@@ -1,9 +1,10 @@
 """SIGKILL among transactions: ``python -m tests.storms transactions``.
 
 Clerks book orders on several topics (`transaction_workload`); beside them are a notary that ends what is
-prepared, a reader, and a keeper that compacts, backs up and looks at columns and views. All of them are
-killed and stopped as in `kill_storm`, and clerks are stopped for longer than the timeout of their
-transactions. In the end everything that was said is compared with what is there, and the store is audited.
+prepared, a reader, and a keeper that compacts, backs up and looks at columns, views and snapshots. All of
+them are killed and stopped as in `kill_storm`, and clerks are stopped for longer than the timeout of their
+transactions. At full size Spark is beside them, too (`transaction_spark`). In the end everything that was
+said is compared with what is there, and the store is audited.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ import signal
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import Final
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Final
 
 from embeddedpulsar import Client
 from embeddedpulsar._engine.platform.timing import perf_counter, sleep
@@ -27,9 +29,17 @@ from tests.storms.storm_report import StormReport
 from tests.storms.storm_workload import Role, Stored
 from tests.storms.transaction_workload import Judgement, TransactionWorkload
 
+if TYPE_CHECKING:
+    from tests.storms.transaction_spark import SparkBeside
+
 _FREEZE_EVERY: Final = 25
 _FREEZE_S: Final = workload.TIMEOUT_MS / 1000 + 0.7
-_LONGEST_WAIT_S: Final = 3.0
+_LONGEST_WAIT_S: Final = 10.0
+_CLERK_SHARE: Final = 0.75
+"""Of the kills. What a reader or keeper has read it reads again in its next life."""
+_KILL_SPARK_EVERY: Final = 100
+_SPARK_FROM: Final = 50_000
+"""So many orders take long enough for Spark to start."""
 _BESIDE: Final = ("notary", "reader", "keeper")
 
 Progress = Callable[[str, int, int], None]
@@ -74,6 +84,7 @@ class TransactionStorm(KillStorm):
         kills: int,
         durability: str = "process",
         seed: int,
+        has_spark: bool = False,
         progress: Progress | None = None,
     ) -> None:
         self._transactions = TransactionWorkload(folder, orders, durability)
@@ -86,6 +97,17 @@ class TransactionStorm(KillStorm):
         self._cycles = kills
         self._frozen: dict[int, float] = {}
         self._freezes = 0
+        self._folder = folder
+        self._has_spark = has_spark
+        self._spark: SparkBeside | None = None
+
+    def run(self, cycles: int) -> StormReport:
+        """As `KillStorm.run`; Spark ends with it."""
+        try:
+            return super().run(cycles)
+        finally:
+            if self._spark is not None:
+                self._spark.end()
 
     def _name(self, member: int) -> str:
         return f"clerk-{member}" if member in self._clerks else _BESIDE[member - len(self._clerks)]
@@ -93,14 +115,18 @@ class TransactionStorm(KillStorm):
     def _next_victim(self) -> int:
         while True:
             member = super()._next_victim()
-            if member not in self._frozen:
+            is_wanted = (member in self._clerks) == (self._rng.random() < _CLERK_SHARE)
+            if is_wanted and member not in self._frozen:
                 return member
 
     def _look_after(self) -> None:
         """Wait until so many orders are booked that the kills are spread over all of them."""
         self._cycle += 1
         if self._progress is not None:
-            self._progress("transactions", self._kills.total(), len(self.report.problems))
+            booked = f"transactions, {self._booked()} of {self._transactions.orders} orders"
+            self._progress(booked, self._kills.total(), len(self.report.problems))
+        if self._has_spark:
+            self._drive_spark()
         if self._cycle % _FREEZE_EVERY == 3:
             self._freeze(self._rng.choice(self._clerks))
         share = self._transactions.orders * self._cycle / self._cycles
@@ -109,6 +135,14 @@ class TransactionStorm(KillStorm):
             self._thaw()
             sleep(0.005)
         self._thaw()
+
+    def _drive_spark(self) -> None:
+        if self._spark is None:
+            from tests.storms.transaction_spark import SparkBeside  # imports PySpark
+
+            self._spark = SparkBeside(self._folder)
+        elif self._cycle % _KILL_SPARK_EVERY == 0:
+            self._spark.kill()
 
     def _booked(self) -> int:
         return sum(self._page.stored(member) for member in self._clerks)
@@ -156,8 +190,14 @@ class TransactionStorm(KillStorm):
             problems.append(f"{len(missing)} orders are not booked: {sorted(missing)[:5]}")
         figures["orders booked"] = len(judgement.orders)
         figures["clerks stopped beyond the timeout"] = self._freezes
-        figures["transactions, as they were told"] = dict(self._judge_clerks(judgement))
+        told = self._judge_clerks(judgement)
+        figures["transactions, as they were told"] = f"{told.total()}: {dict(told)}"
         figures["bookings seen by others"] = self._judge_readers(judgement)
+        figures["snapshots of all topics"] = self._count_snapshots()
+        if self._spark is not None:
+            of_spark, found = self._spark.judge(judgement)
+            figures.update(of_spark)
+            problems += found
         problems += self._workload.audit()
 
     def _judge_clerks(self, judgement: Judgement) -> Counter[str]:
@@ -192,30 +232,53 @@ class TransactionStorm(KillStorm):
                         self.report.problems.append(
                             f"{self._name(member)} saw {found[at]} in {where}, not {expected}"
                         )
-            count += self._judge_some(member, judgement)
+            count += self._judge_some(member, judgement) + self._judge_prefixes(member, judgement)
         return count
 
-    def _judge_some(self, member: int, judgement: Judgement) -> int:
-        path = f"{self._diary(member)}-some"
+    def _judge_prefixes(self, member: int, judgement: Judgement) -> int:
+        """Who read a topic at once saw the first of what is visible."""
+        lines = self._lines(f"{self._diary(member)}-prefixes")
+        for topic, visible in zip(workload.ACCOUNTS, judgement.visible, strict=True):
+            seen = [(int(count), digest) for name, count, digest in map(str.split, lines) if name == topic]
+            digests = workload.digests_at(visible, [count for count, _ in seen])
+            for count, digest in seen:
+                if digests.get(count) != digest:
+                    self.report.problems.append(
+                        f"{self._name(member)}: {count} bookings of {topic} are not the first visible ones"
+                    )
+        return sum(int(line.split()[1]) for line in lines)
+
+    def _count_snapshots(self) -> int:
+        diaries = [self._diary(member) for member in self._consumers]
+        return sum(len(self._lines(f"{diary}-snapshots")) for diary in diaries)
+
+    def _lines(self, path: str) -> list[str]:
+        """All lines of a file; not one that a kill has torn."""
         if not os.path.exists(path):
-            return 0
+            return []
+        with open(path, encoding="ascii") as file:
+            return file.read().rpartition("\n")[0].splitlines()
+
+    def _judge_some(self, member: int, judgement: Judgement) -> int:
         count = 0
         known = [set(topic) for topic in judgement.visible]
-        with open(path, encoding="ascii") as file:
-            for line in file.read().rpartition("\n")[0].splitlines():
-                topic, attempt, part = line.split()
-                count += 1
-                if (int(attempt), int(part)) not in known[workload.ACCOUNTS.index(topic)]:
-                    self.report.problems.append(f"{self._name(member)} saw {line}, which is not visible")
+        for line in self._lines(f"{self._diary(member)}-some"):
+            topic, attempt, part = line.split()
+            count += 1
+            if (int(attempt), int(part)) not in known[workload.ACCOUNTS.index(topic)]:
+                self.report.problems.append(f"{self._name(member)} saw {line}, which is not visible")
         return count
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Declare what this storm can be told."""
     parser.add_argument("--kills", type=int, default=500, help="how many (default 500)")
-    parser.add_argument("--orders", type=int, default=100_000, help="how many are booked (default 100000)")
+    text = "how many are booked, 2.5 in a transaction (default 260000: some 100,000 transactions)"
+    parser.add_argument("--orders", type=int, default=260_000, help=text)
     parser.add_argument("--clerks", type=int, default=3)
     parser.add_argument("--durability", choices=("process", "interval", "flush"), default="process")
+    text = "Spark beside it; by default if there are many orders, and Java and PySpark are installed"
+    parser.add_argument("--spark", action=argparse.BooleanOptionalAction, help=text)
     parser.add_argument("--folder", help="where to work; it stays. Default is a folder in the workspace")
 
 
@@ -230,6 +293,7 @@ def run(options: argparse.Namespace, progress: Progress | None = None) -> StormR
         kills=options.kills,
         durability=options.durability,
         seed=options.seed,
+        has_spark=_has_spark(options),
         progress=progress,
     )
     report = storm.run(options.kills)
@@ -238,3 +302,10 @@ def run(options: argparse.Namespace, progress: Progress | None = None) -> StormR
     else:
         report.figures["folder"] = folder
     return report
+
+
+def _has_spark(options: argparse.Namespace) -> bool:
+    if options.spark is not None:
+        return bool(options.spark)
+    is_there = shutil.which("java") is not None and find_spec("pyspark") is not None
+    return is_there and options.orders >= _SPARK_FROM

@@ -11,11 +11,14 @@ Everybody writes down what they were told: clerks the ends of transactions, read
 from __future__ import annotations
 
 import contextlib
+import glob
+import hashlib
 import os
 import random
 import shutil
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from importlib.util import find_spec
 from typing import Any, Final, NamedTuple
 
 from embeddedpulsar import Admin, Client, Consumer, ConsumerType, Message, MessageId
@@ -47,6 +50,8 @@ _SETTINGS: Final = (
 _POLL_MS: Final = 200
 _GIVE_BACK_MS: Final = 100
 _MOST_ORDERS: Final = 8
+_REST_SHARE: Final = 2.0
+"""So many times as long as it worked the keeper rests: what it reads grows, and clerks are to get on."""
 _LEFT_AFTER_S: Final = 6.0
 _SEEN: Final = struct.Struct("<IIQ")
 _EVERYONE: Final = 0xFFFFFFFF
@@ -124,6 +129,19 @@ def read_seen(path: str) -> Iterator[list[list[tuple[int, int]]]]:
         yield found
 
 
+def digests_at(bookings: Iterable[tuple[int, int]], counts: Iterable[int]) -> dict[int, str]:
+    """Digests of the first bookings of a topic, given attempt and part of all, by how many they are."""
+    wanted = set(counts)
+    found, digest, at = {}, hashlib.blake2b(digest_size=16), 0
+    if at in wanted:
+        found[at] = digest.hexdigest()
+    for at, (attempt, part) in enumerate(bookings, 1):
+        digest.update(_SEEN.pack(0, part, attempt))
+        if at in wanted:
+            found[at] = digest.hexdigest()
+    return found
+
+
 class TransactionWorkload:
     """The processes of the storm.
 
@@ -166,7 +184,7 @@ class TransactionWorkload:
         idle_since = perf_counter()
         while not (role.page.is_stopped and perf_counter() - idle_since > _LEFT_AFTER_S):
             try:
-                if clerk.work():
+                if clerk.work():  # for an order: notes may be left
                     idle_since = perf_counter()
             except (NotConnected, AlreadyClosed, ConsumerBusy):  # taken for dead while it was stopped
                 clerk.leave()
@@ -215,42 +233,68 @@ class TransactionWorkload:
         """Compact, look at tables and views, back up and look at the copy."""
         rng = role.random()
         work = [self._compact, self._look_at_view, self._look_at_columns, self._back_up]
+        if find_spec("pyspark"):
+            work.append(self._look_at_snapshot)
         while not role.page.is_draining:
-            rng.choice(work)(role)
+            begun = perf_counter()
+            rng.choice(work)(role, rng)
             role.page.move(role.member)
-            sleep(rng.uniform(0, 0.05))
+            rested = perf_counter() + rng.uniform(0, 0.05) + _REST_SHARE * (perf_counter() - begun)
+            while perf_counter() < rested and not role.page.is_draining:
+                sleep(0.02)
 
-    def _compact(self, role: Role) -> None:
-        topic = role.random().choice(ACCOUNTS)
+    def _compact(self, role: Role, rng: random.Random) -> None:
+        topic = rng.choice(ACCOUNTS)
         with Admin(self.root) as admin, self.client() as client:
             with contextlib.suppress(PulsarException):  # another compaction of a keeper that died
                 admin.topics().compact(topic)
             with client.create_reader(topic, MessageId.earliest, is_read_compacted=True) as reader:
                 self._note_some(role, topic, [Booking.decode(one.data()) for one in _present(reader)])
 
-    def _look_at_view(self, role: Role) -> None:
-        topic = role.random().choice(ACCOUNTS)
+    def _look_at_view(self, role: Role, rng: random.Random) -> None:
+        topic = rng.choice(ACCOUNTS)
         with self.client() as client:
             view = client.create_table_view(topic)
             self._note_some(role, topic, [Booking.decode(bytes(value)) for _, value in view.items()])
             view.close()
 
-    def _look_at_columns(self, role: Role) -> None:
+    def _look_at_columns(self, role: Role, rng: random.Random) -> None:
+        """One topic after the other: of each the first of what is visible in the end."""
         from embeddedpulsar.arrow import read_topic
 
-        seen = Seen(role.diary)
-        for number, topic in enumerate(ACCOUNTS):
+        for topic in ACCOUNTS:
             values = read_topic(self.root, topic, columns=["value"])["value"].to_pylist()
-            seen.write(number, [Booking.decode(value) for value in values])
-        seen.close()
+            seen = [(one.attempt, one.part) for one in map(Booking.decode, values)]
+            with open(f"{role.diary}-prefixes", "a", encoding="ascii") as file:
+                file.write(f"{topic} {len(seen)} {digests_at(seen, [len(seen)])[len(seen)]}\n")
+
+    def _look_at_snapshot(self, role: Role, rng: random.Random) -> None:
+        """All topics at once, by the reader that Spark uses."""
+        from embeddedpulsar.spark.batch_reader import BatchReader
+        from embeddedpulsar.spark.options import parse_options
+
+        options = {"path": self.root, "topics": ",".join(ACCOUNTS)}
+        reader = BatchReader(parse_options(options), ("value",))
+        bookings = [
+            Booking.decode(value)
+            for partition in reader.partitions()
+            for batch in reader.read(partition)
+            for value in batch.column(0).to_pylist()
+        ]
+        if problems := judge_snapshot(bookings):
+            raise AssertionError(f"a snapshot of {len(bookings)} bookings: {problems[:3]}")
+        with open(f"{role.diary}-snapshots", "a", encoding="ascii") as file:
+            file.write(f"{len(bookings)}\n")
 
     def _note_some(self, role: Role, topic: str, bookings: Sequence[Booking]) -> None:
         """What is visible, and not all of it."""
         with open(f"{role.diary}-some", "a", encoding="ascii") as file:
             file.write("".join(f"{topic} {one.attempt} {one.part}\n" for one in bookings))
 
-    def _back_up(self, role: Role) -> None:
+    def _back_up(self, role: Role, rng: random.Random) -> None:
         """A copy has whole transactions, and what is visible in it is acknowledged in it."""
+        for left in glob.glob(f"{self.folder}/copy-{role.member}-*"):  # by one that was killed
+            shutil.rmtree(left)
         copy = f"{self.folder}/copy-{role.member}-{role.life}"
         target = f"{self.folder}/backup-{role.member}"
         with Admin(self.root) as admin:
@@ -294,9 +338,9 @@ class Clerk:
         os.close(self._fd)
 
     def work(self) -> bool:
-        """One transaction; False if there was nothing to do."""
+        """One transaction, if there is anything to do; whether there was an order."""
         orders = self._receive(self._work, self._rng.choice((1, 1, 2, _MOST_ORDERS)))
-        notes = self._receive(self._notes, self._rng.choice((0, 0, 1, _MOST_ORDERS)), wait=not orders)
+        notes = self._receive(self._notes, self._rng.choice((0, 1, 4, _MOST_ORDERS)), wait=not orders)
         if not orders and not notes:
             return False
         attempts = {int(one.data()): self._rng.getrandbits(63) for one in orders}
@@ -321,7 +365,7 @@ class Clerk:
             for consumer, messages in ((self._work, orders), (self._notes, notes)):
                 for message in messages:
                     consumer.negative_acknowledge(message)
-        return True
+        return bool(orders)
 
     def _receive(self, consumer: Consumer[bytes], count: int, wait: bool = True) -> list[Message[bytes]]:
         found: list[Message[bytes]] = []
@@ -389,6 +433,22 @@ def _drop_whole(halves: dict[int, list[Booking]]) -> None:
             del halves[attempt]
 
 
+def judge_snapshot(bookings: Sequence[Booking]) -> list[str]:
+    """Whether bookings of all topics are whole transactions: of each order one attempt, all of it, whose sum
+    is 0."""
+    by_order: dict[int, list[Booking]] = {}
+    for one in bookings:
+        by_order.setdefault(one.order, []).append(one)
+    problems = []
+    for order, own in by_order.items():
+        parts = sorted(one.part for one in own)
+        if len({one.attempt for one in own}) > 1 or parts != list(range(own[0].parts)):
+            problems.append(f"order {order} is booked as {own}")
+        elif sum(one.amount for one in own):
+            problems.append(f"order {order}: the sum is not 0")
+    return problems
+
+
 class Judgement(NamedTuple):
     """What is in a store at rest.
 
@@ -410,28 +470,22 @@ def judge_store(client: Client) -> Judgement:
     """
     for prepared in client.prepared_transactions():
         _end_prepared(client, prepared)
-    problems: list[str] = []
     visible: list[list[tuple[int, int]]] = []
-    by_order: dict[int, list[Booking]] = {}
+    all_bookings: list[Booking] = []
     for topic in ACCOUNTS:
         with client.create_reader(topic, MessageId.earliest) as reader:
             bookings = [Booking.decode(one.data()) for one in _present(reader)]
         visible.append([(one.attempt, one.part) for one in bookings])
-        for one in bookings:
-            by_order.setdefault(one.order, []).append(one)
-    for order, bookings in by_order.items():
-        parts = sorted(one.part for one in bookings)
-        if len({one.attempt for one in bookings}) > 1 or parts != list(range(bookings[0].parts)):
-            problems.append(f"order {order} is booked as {bookings}")
-        elif sum(one.amount for one in bookings):
-            problems.append(f"order {order}: the sum is not 0")
+        all_bookings += bookings
+    problems = judge_snapshot(all_bookings)
+    orders = {one.order for one in all_bookings}
     left = set()
     with client.subscribe(ORDERS, WORK, ConsumerType.Shared, receiver_queue_size=5000) as consumer:
         with contextlib.suppress(Timeout):
             while True:
                 left.add(int(consumer.receive(timeout_millis=_POLL_MS).data()))
         consumer.redeliver_unacknowledged_messages()
-    both = left & by_order.keys()
+    both = left & orders
     if both:
         problems.append(f"{len(both)} orders are booked and not acknowledged: {sorted(both)[:5]}")
-    return Judgement(problems, visible, set(by_order))
+    return Judgement(problems, visible, orders)
