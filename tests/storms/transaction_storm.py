@@ -201,7 +201,8 @@ class TransactionStorm(KillStorm):
         problems += self._workload.audit()
 
     def _judge_clerks(self, judgement: Judgement) -> Counter[str]:
-        """What a clerk was told is committed is visible, and what is aborted is not."""
+        """What a clerk was told is committed is visible, and what is aborted is not; of what is prepared the
+        label says it."""
         visible = {attempt for topic in judgement.visible for attempt, _ in topic}
         told: Counter[str] = Counter()
         for member in self._clerks:
@@ -209,12 +210,14 @@ class TransactionStorm(KillStorm):
                 continue
             with open(self._diary(member), encoding="ascii") as file:
                 for line in file:
-                    kind, *attempts = line.split()
+                    kind, *words = line.split()
                     told[kind] += 1
-                    wrong = [
-                        one for one in map(int, attempts) if (one in visible) != (kind == workload.COMMITTED)
-                    ]
-                    if wrong and kind != workload.PREPARED:
+                    attempts = [int(word) for word in words]
+                    counts = kind == workload.COMMITTED
+                    if kind == workload.PREPARED:
+                        counts = workload.is_committed_when_prepared(attempts)
+                    wrong = [attempt for attempt in attempts if (attempt in visible) != counts]
+                    if wrong:
                         self.report.problems.append(f"{self._name(member)}: {kind} was told of {wrong}")
         return told
 
