@@ -310,7 +310,10 @@ class Transaction(ProcessBound):
 
     def _acknowledging(self, session: Any) -> SubscriptionPart:
         """What the consumers of a subscription do in this transaction. As `_part_of`."""
-        key = subscription_key(session.topic, session.attachment.directory)
+        key = session.participant_key
+        if key is None:
+            key = subscription_key(session.topic, session.attachment.directory)
+            session.participant_key = key
         part = self._subscriptions.get(key)
         if part is None:
             if session.client.store is not self._core.store:

@@ -48,6 +48,7 @@ FORM_LIST: Final = 2  # u32 entries in any order
 MAX_ENTRY_ID: Final = (1 << 29) - 1  # a segment of 32 GiB holds no more frames
 MAX_BATCH_SIZE: Final = 1 << 20
 _MASK: Final = bytes(255 if code == ord("1") else 0 for code in range(256))
+_new: Final = tuple.__new__  # as a call of the class, without another one
 _PADDING: Final = tuple(bytes(n) for n in range(8))
 
 Buffer = bytes | bytearray | memoryview
@@ -110,6 +111,10 @@ def group_entries(entries: Iterable[tuple[int, int]]) -> tuple[AckGroup, ...]:
     pairs = list(entries)
     if not pairs:
         return ()
+    if len(pairs) == 1:
+        ((ledger_id, entry_id),) = pairs
+        if 0 <= entry_id <= MAX_ENTRY_ID:  # else the error says so
+            return (_new(AckGroup, (ledger_id, entry_id, entry_id, FORM_RANGE, b"")),)
     common = pairs[0][0]
     of_common = [entry_id for ledger_id, entry_id in pairs if ledger_id == common]
     if len(of_common) == len(pairs):  # almost always; half the time of what follows

@@ -24,6 +24,8 @@ from collections.abc import Iterable, Iterator
 
 from embeddedpulsar._engine.format.acknowledgement import (
     ACK,
+    ACK_GROUP,
+    ACK_HEADER,
     MAX_BATCH_SIZE,
     MAX_ENTRY_ID,
     Ack,
@@ -746,10 +748,33 @@ def _decode_ledgers(payload: Buffer) -> Ledgers:
 
 
 _NOT_THROUGH: Final = AckedThrough(0, -1)
+_TRANSACTION_ACK_OF_RUN: Final = struct.Struct(
+    TRANSACTION_ACK_HEADER.format + ACK_HEADER.format[1:] + ACK_GROUP.format[1:]
+)
 
 
 def _encode_transaction_ack(command: TransactionAck) -> bytes:
     kind, through = INDIVIDUAL, _NOT_THROUGH
+    transaction, ack, _ = command
+    if command.through is None and len(ack.groups) == 1 and not ack.batches:
+        ledger_id, first, last, form, data = ack.groups[0]
+        if not data:  # one entry or a run, as nearly all have
+            return _TRANSACTION_ACK_OF_RUN.pack(
+                *transaction,
+                *through,
+                kind,
+                0,
+                ack.consumer_id,
+                ack.epoch,
+                1,
+                0,
+                ledger_id,
+                first,
+                last,
+                0,
+                form,
+                0,
+            )
     if command.through is not None:
         kind, through = CUMULATIVE, command.through
     head = TRANSACTION_ACK_HEADER.pack(*command.transaction, *through, kind, 0)

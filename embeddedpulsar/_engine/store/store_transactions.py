@@ -259,8 +259,9 @@ class StoreTransactions:
         The first number of an id is that of a coordinator, of which a store has none; the second is unique.
         """
         outcomes: list[int] = []
+        ask = self.outcome if self._log is None else self._log.outcome
         for _, txn_id in transactions:
-            outcome = int(self.outcome(txn_id))
+            outcome = int(ask(txn_id))
             if outcome not in _FINAL:
                 if outcome == _FOLDED:
                     # What is pending keeps its id from being folded, so this is a subscription that is older

@@ -418,7 +418,8 @@ class SharedState:
             LockTimeout: another process stayed in the lock.
             StorageError: the journal cannot be read or written; nothing of the last `commit` was committed.
         """
-        self._check_usable()
+        if self._fork_generation != fork.GENERATION or self._lock.held:
+            self._check_usable()
         if self.control.is_removed:
             return body(SubscriptionState())  # the directory is gone: nothing exists here, nor will
         try:
@@ -483,7 +484,7 @@ class SharedState:
         words = self.control.words
         if (
             may_lead
-            and all(end.outcome == record.COMMITTED for end in ends)
+            and record.ABORTED not in [outcome for _, outcome, _ in ends]
             and not (words[_RANGE_OWNER] and not self.open_range.admits(ends, state))
         ):
             self._journal.lead()  # first: from here on an interrupt makes the replica void

@@ -225,6 +225,7 @@ class ConsumerSession:
         use = core.use_topic(config.topic, config.creates_topic)
         topic = use.topic
         self._uses: list[TopicUse] = [use]
+        self.participant_key: tuple[int, int, str] | None = None  # kept for transactions
         store = core.store
         self.client = core
         self.config = config

@@ -71,6 +71,17 @@ class TransactionAcks:
         for ledger_id in sorted({*self.entries, *self.batches}):
             yield ledger_id, sorted({*self.entries.get(ledger_id, ()), *self.batches.get(ledger_id, ())})
 
+    @property
+    def single(self) -> tuple[int, int] | None:
+        """The ledger and the entry, of a transaction that acknowledged just one."""
+        if len(self.entries) != 1 or self.batches or self.through is not None:
+            return None
+        ((ledger_id, own),) = self.entries.items()
+        if len(own) != 1:
+            return None
+        (entry,) = own
+        return ledger_id, entry
+
     def individual(self) -> Ack:
         """The individual acknowledgements, in the smallest form; equal ones give equal values."""
         if not self.batches and len(self.entries) == 1:
@@ -237,19 +248,20 @@ class PendingAcks:
         Returns:
             The ledgers, and the entries that were not pending in that way before.
         """
-        pending = self.transactions.get(command.transaction) or TransactionAcks()
-        if command.through is None:
-            added = self._add_groups(pending, command.ack.groups, acks)
-            if command.ack.batches:
-                added += self._add_batches(pending, command.ack.batches, acks)
+        transaction, ack, through = command
+        pending = self.transactions.get(transaction) or TransactionAcks()
+        if through is None:
+            added = self._add_groups(pending, ack.groups, acks)
+            if ack.batches:
+                added += self._add_batches(pending, ack.batches, acks)
         else:
             added = []
-            place = Position(command.through.ledger_id, command.through.entry_id)
+            place = Position(through.ledger_id, through.entry_id)
             if acks.ledger(place.ledger_id) is not None and place > acks.mark_delete:
-                self._put_through(pending, command.through, command.ack)
+                self._put_through(pending, through, ack)
         # One of which nothing counted is left out: its outcome does not matter here.
         if pending.entries or pending:
-            self.transactions[command.transaction] = pending
+            self.transactions[transaction] = pending
             if pending.last > self.last_touched:
                 self.last_touched = pending.last
             self.cumulative = pending.through or self.cumulative
@@ -270,7 +282,10 @@ class PendingAcks:
             ledger_id, first, last, _, _ = group
             whole, partial = self._whole.get(ledger_id, ()), self._bits.get(ledger_id, ())
             entries = [first] if first == last else list(group.expanded())
-            if whole or partial:
+            if first == last:  # the most usual by far
+                if first in whole or first in partial:
+                    continue
+            elif whole or partial:
                 entries = [entry for entry in entries if entry not in whole and entry not in partial]
             if acks is not None:
                 ledger = acks.ledger(ledger_id)
@@ -283,7 +298,9 @@ class PendingAcks:
             if entries:
                 self._whole.setdefault(ledger_id, set()).update(entries)
                 pending.entries.setdefault(ledger_id, set()).update(entries)
-                self._note(pending, ledger_id, min(entries), max(entries))
+                if first != last:
+                    first, last = min(entries), max(entries)
+                self._note(pending, ledger_id, first, last)
                 added.append((ledger_id, entries))
         return added
 

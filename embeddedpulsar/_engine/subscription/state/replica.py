@@ -385,6 +385,14 @@ class SubscriptionState:
 
     def _commit(self, ended: TransactionAcks) -> int:
         """Acknowledge what was pending, whether its consumers are attached or not."""
+        single = ended.single
+        if single is not None and not self.dispatch.assigned_by_consumer:
+            ledger_id, entry = single
+            ledger = self.acks.ledger(ledger_id)
+            if ledger is not None:  # as in `_ack`
+                ledger.add_range(entry, entry)
+            self.acks.advance_mark_delete()
+            return NONE
         effects = self._ack(ended.individual(), True)
         if ended.through is None:
             return effects
@@ -433,8 +441,8 @@ class SubscriptionState:
         pending = self.pending_acks.transactions.get(transaction)
         if pending is None:
             text = b"[%d, %d]" % transaction
-        elif pending.through is None:
-            text = b"[%d, %d, %d, %d, None]" % (*transaction, *pending.numbers()[:2])
+        elif pending.through is None and not pending.batches:
+            text = b"[%d, %d, %d, 0, None]" % (*transaction, sum(map(len, pending.entries.values())))
         else:
             text = repr([*transaction, *pending.numbers()]).encode()
         self.digest = crc32(text, self.digest)
