@@ -232,6 +232,10 @@ def id_parts(message: object) -> tuple[int, int, int, int]:
     Traceback (most recent call last):
     TypeError: expected a Message or a MessageId, not int
     """
+    if type(message) is Message:  # as its id says, without making that
+        entry: Any = message._entry
+        index, size = (message._index, entry.count) if entry.batched else (-1, 0)
+        return entry.ledger_id, entry.entry_id, index, size
     if isinstance(message, Message):
         message = message.message_id()
     if not isinstance(message, MessageId):

@@ -380,6 +380,8 @@ class AckGroupingTracker:
     def owner_of(self, message: Message[Any]) -> AckGroupingTracker | None:
         """That of the other consumer of this subscription which received a message; None if there is none, or
         if the subscription was moved since. Then the message is acknowledged by its id."""
+        if message._origin is self.origin:
+            return None
         owner: Any = getattr(message._origin, "acks", int)()
         if (
             owner is None

@@ -298,18 +298,19 @@ class Consumer(ProcessBound, Generic[T]):
 
     def _acknowledge_in(self, txn: Transaction, message: Any, *, is_cumulative: bool = False) -> None:
         check_transaction(txn)
-        messages = [message] if isinstance(message, Message | MessageId) else message
-        if not isinstance(messages, list | tuple):
+        is_single = type(message) is Message or isinstance(message, MessageId)
+        messages = [message] if is_single or isinstance(message, Message) else message
+        if not is_single and not isinstance(messages, list | tuple):
             id_parts(messages)  # refuses it
+        if self._chain is None:
+            self._core.acknowledge_in(txn, messages, is_cumulative=is_cumulative)
+            return
         acknowledge: Callable[[Any], object] = partial(
             self._core.acknowledge_in, txn, is_cumulative=is_cumulative
         )
-        if self._chain is not None:
-            hook = "on_acknowledge_cumulative" if is_cumulative else "on_acknowledge"
-            for each in messages:
-                self._chain.reporting(hook, lambda one: acknowledge([one]))(each)
-            return
-        acknowledge(messages)
+        hook = "on_acknowledge_cumulative" if is_cumulative else "on_acknowledge"
+        for each in messages:
+            self._chain.reporting(hook, lambda one: acknowledge([one]))(each)
 
     def acknowledge_cumulative(
         self, message: Message[T] | MessageId, *, txn: Transaction | None = None

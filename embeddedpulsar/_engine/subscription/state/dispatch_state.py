@@ -771,15 +771,16 @@ class DispatchState:
     def advance(self, mark_delete: Position, acks: AckBitmaps) -> bool:
         """The mark-delete position moved up: nothing before it matters. True if consumers that joined late
         are held back no more."""
-        start = mark_delete.next()
+        ledger_id, last = mark_delete
         # These run each time the position moves, and cost next to nothing where there is nothing to
         # drop.
-        self.pending.trim(start.ledger_id, start.entry_id)
-        self.delayed.drop_before(start.ledger_id, start.entry_id)
+        self.pending.trim(ledger_id, last + 1)
+        self.delayed.drop_before(ledger_id, last + 1)
         # The position may pass the read position, by a cumulative acknowledgement of entries that no
         # consumer has read.
-        self.read = max(self.read, start)
-        return self.admit(mark_delete, acks)
+        if self.read <= mark_delete:
+            self.read = mark_delete.next()
+        return bool(self.joined) and self.admit(mark_delete, acks)
 
     def admit(self, mark_delete: Position, acks: AckBitmaps) -> bool:
         """End the wait of consumers before whose joining position all is acknowledged. True if any waited."""

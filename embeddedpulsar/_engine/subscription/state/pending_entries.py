@@ -639,11 +639,13 @@ class PendingEntries:
     def trim(self, ledger_id: int, floor: int) -> None:
         """Forget everything before an entry: the mark-delete position passed it."""
         # Through `_move`, so that the totals, the keys and the waiting entries lose them as well.
-        for passed in [passed for passed in self._ledgers if passed < ledger_id]:
+        ledgers = self._ledgers
+        is_only = len(ledgers) == 1 and ledger_id in ledgers
+        for passed in () if is_only else [passed for passed in ledgers if passed < ledger_id]:
             states = self._ledgers.pop(passed)
             old = self._move(states, states.base, states.end, SETTLE)
             self._moved_run(passed, states, states.base, old, NONE)
-        first = self._ledgers.get(ledger_id)
+        first = ledgers.get(ledger_id)
         # Within a ledger not each time. Until then the acknowledged entries have the state NONE,
         # which disturbs nothing.
         if first is not None and floor - first.base >= _TRIM_STEP:
