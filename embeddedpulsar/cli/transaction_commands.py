@@ -64,6 +64,28 @@ def transactions() -> None:
     """Show the transactions of the store and what they hold up, and end them."""
 
 
+def _shows(name: str, short_help: str, text: str, method: str, *options: Callable[[Any], Any]) -> None:
+    """Add a command that prints what a method of `Admin.transactions` returns, as JSON.
+
+    Args:
+        name: of the command.
+        short_help, text: what it shows.
+        method: is called with the options, by their names; with ``txn_id`` for both halves of an id.
+        options: of the command.
+    """
+
+    @pass_store
+    def command(store: OpenedStore, /, **arguments: Any) -> None:
+        if "least" in arguments:
+            arguments["txn_id"] = arguments.pop("most"), arguments.pop("least")
+        with store.admin() as admin:
+            print_json(getattr(admin.transactions(), method)(**arguments).json())
+
+    for option in reversed(options):
+        command = option(command)
+    transactions.command(name, short_help=short_help, help=text)(command)
+
+
 # -- all transactions ------------------------------------------------------------------------------------
 
 
@@ -139,13 +161,13 @@ def _row(transaction: TransactionMetadata, now_ms: int) -> tuple[str, ...]:
     )
 
 
-@transactions.command("transaction-metadata", short_help="Show one transaction.")
-@_with_id
-@pass_store
-def transaction_metadata(store: OpenedStore, most: int, least: int) -> None:
-    """Show a transaction, as JSON: its state, its process, and where it did something."""
-    with store.admin() as admin:
-        print_json(admin.transactions().get_transaction_metadata((most, least)).json())
+_shows(
+    "transaction-metadata",
+    "Show one transaction.",
+    "Show a transaction, as JSON: its state, its process, and where it did something.",
+    "get_transaction_metadata",
+    _with_id,
+)
 
 
 @transactions.command("abort-transaction", short_help="Abort one, of whatever process.")
@@ -246,102 +268,75 @@ def commit_prepared(store: OpenedStore, most: int, least: int, yes: bool, dry_ru
 # -- topics and subscriptions ----------------------------------------------------------------------------
 
 
-@transactions.command("transaction-buffer-stats", short_help="Those of a topic, counted.")
-@_topic
-@_low_water_marks
-@pass_store
-def transaction_buffer_stats(store: OpenedStore, topic: str, low_water_marks: bool) -> None:
-    """Show the transactions of a topic, counted, as JSON; and up to where it can be read."""
-    with store.admin() as admin:
-        print_json(admin.transactions().get_transaction_buffer_stats(topic, low_water_marks).json())
-
-
-@transactions.command("transaction-in-buffer-stats", short_help="Where one begins in a topic.")
-@_with_id
-@_topic
-@pass_store
-def transaction_in_buffer_stats(store: OpenedStore, most: int, least: int, topic: str) -> None:
-    """Show where a transaction begins in a topic, as JSON."""
-    with store.admin() as admin:
-        print_json(admin.transactions().get_transaction_in_buffer_stats((most, least), topic).json())
-
-
-@transactions.command(
-    "transaction-buffer-snapshot-internal-stats", short_help="Where outcomes of a topic are."
+_shows(
+    "transaction-buffer-stats",
+    "Those of a topic, counted.",
+    "Show the transactions of a topic, counted, as JSON; and up to where it can be read.",
+    "get_transaction_buffer_stats",
+    _topic,
+    _low_water_marks,
 )
-@_topic
-@pass_store
-def transaction_buffer_internal_stats(store: OpenedStore, topic: str) -> None:
-    """Show the ledgers of a topic, and the directory that has the outcomes of its finished transactions, as
-    JSON."""
-    with store.admin() as admin:
-        print_json(admin.transactions().get_transaction_buffer_internal_stats(topic).json())
-
-
-@transactions.command("pending-ack-stats", short_help="Acknowledgements that wait.")
-@_topic
-@_subscription
-@_low_water_marks
-@pass_store
-def pending_ack_stats(store: OpenedStore, topic: str, subscription: str, low_water_marks: bool) -> None:
-    """Show what open transactions acknowledged in a subscription, as JSON."""
-    with store.admin() as admin:
-        print_json(admin.transactions().get_pending_ack_stats(topic, subscription, low_water_marks).json())
-
-
-@transactions.command("transaction-in-pending-ack-stats", short_help="Those of one transaction.")
-@_with_id
-@_topic
-@_subscription
-@pass_store
-def transaction_in_pending_ack_stats(
-    store: OpenedStore, most: int, least: int, topic: str, subscription: str
-) -> None:
-    """Show what one open transaction acknowledged in a subscription, as JSON."""
-    with store.admin() as admin:
-        stats = admin.transactions().get_transaction_in_pending_ack_stats((most, least), topic, subscription)
-        print_json(stats.json())
-
-
-@transactions.command("position-stats-in-pending-ack", short_help="Whether an entry waits.")
-@_topic
-@_subscription
-@click.option("-l", "--ledger-id", "ledger_id", type=click.IntRange(min=0), required=True)
-@click.option("-e", "--entry-id", "entry_id", type=click.IntRange(min=0), required=True)
-@click.option(
-    "-b", "--batch-index", "batch_index", type=click.IntRange(min=0), help="Of a message in a batch."
+_shows(
+    "transaction-in-buffer-stats",
+    "Where one begins in a topic.",
+    "Show where a transaction begins in a topic, as JSON.",
+    "get_transaction_in_buffer_stats",
+    _with_id,
+    _topic,
 )
-@pass_store
-def position_stats_in_pending_ack(
-    store: OpenedStore,
-    topic: str,
-    subscription: str,
-    ledger_id: int,
-    entry_id: int,
-    batch_index: int | None,
-) -> None:
-    """Show whether an open transaction acknowledged an entry in a subscription, as JSON."""
-    with store.admin() as admin:
-        stats = admin.transactions().get_position_stats_in_pending_ack(
-            topic, subscription, ledger_id, entry_id, batch_index
-        )
-        print_json(stats.json())
-
-
-@transactions.command("pending-ack-internal-stats", short_help="The journal of a subscription.")
-@_topic
-@_subscription
-@pass_store
-def pending_ack_internal_stats(store: OpenedStore, topic: str, subscription: str) -> None:
-    """Show the journal of a subscription, which has the acknowledgements of open transactions, as JSON."""
-    with store.admin() as admin:
-        print_json(admin.transactions().get_pending_ack_internal_stats(topic, subscription).json())
-
-
-@transactions.command("coordinator-internal-stats", short_help="The journal of transactions.")
-@_coordinator
-@pass_store
-def coordinator_internal_stats(store: OpenedStore, coordinator: int | None) -> None:
-    """Show the journal of the transaction log, as JSON."""
-    with store.admin() as admin:
-        print_json(admin.transactions().get_coordinator_internal_stats(coordinator or 0).json())
+_shows(
+    "transaction-buffer-snapshot-internal-stats",
+    "Where outcomes of a topic are.",
+    "Show the ledgers of a topic, and the directory that has the outcomes of its finished transactions, as "
+    "JSON.",
+    "get_transaction_buffer_internal_stats",
+    _topic,
+)
+_shows(
+    "pending-ack-stats",
+    "Acknowledgements that wait.",
+    "Show what open transactions acknowledged in a subscription, as JSON.",
+    "get_pending_ack_stats",
+    _topic,
+    _subscription,
+    _low_water_marks,
+)
+_shows(
+    "transaction-in-pending-ack-stats",
+    "Those of one transaction.",
+    "Show what one open transaction acknowledged in a subscription, as JSON.",
+    "get_transaction_in_pending_ack_stats",
+    _with_id,
+    _topic,
+    _subscription,
+)
+_shows(
+    "position-stats-in-pending-ack",
+    "Whether an entry waits.",
+    "Show whether an open transaction acknowledged an entry in a subscription, as JSON.",
+    "get_position_stats_in_pending_ack",
+    _topic,
+    _subscription,
+    click.option("-l", "--ledger-id", "ledger_id", type=click.IntRange(min=0), required=True),
+    click.option("-e", "--entry-id", "entry_id", type=click.IntRange(min=0), required=True),
+    click.option(
+        "-b", "--batch-index", "batch_index", type=click.IntRange(min=0), help="Of a message in a batch."
+    ),
+)
+_shows(
+    "pending-ack-internal-stats",
+    "The journal of a subscription.",
+    "Show the journal of a subscription, which has the acknowledgements of open transactions, as JSON.",
+    "get_pending_ack_internal_stats",
+    _topic,
+    _subscription,
+)
+_shows(
+    "coordinator-internal-stats",
+    "The journal of transactions.",
+    "Show the journal of the transaction log, as JSON.",
+    "get_coordinator_internal_stats",
+    click.option(
+        "-c", "--coordinator-id", "coordinator_id", type=int, default=0, help="0, which is the only one."
+    ),
+)

@@ -467,28 +467,18 @@ class SharedTransactions:
         return last
 
     def _standing(self, txn_id: int, slot: int, view: memoryview, is_owned: bool) -> Standing:
-        words, decisions, control = self._words, self.decisions, self.control
+        words, control = self._words, self.control
         state = control.state_of(slot, txn_id)
-        prepared = decisions.prepared.get(txn_id)
         is_durable, is_late = True, False
         if state is not SlotState.FREE:
             at = control.word_of(slot)
             is_durable = words[_SYNCED] >= words[at + TransactionSlotWord.DECIDED]
-            if prepared is None:
-                deadline_ms = words[at + TransactionSlotWord.DEADLINE_MS]
-                is_late = state is not SlotState.PREPARED and 0 < deadline_ms <= self.now_ms()
+            if state is not SlotState.PREPARED:
+                is_late = 0 < words[at + TransactionSlotWord.DEADLINE_MS] <= self.now_ms()
                 is_owned = is_owned or self.options.peers.is_alive(control.owner_of(slot))
-        if prepared is not None:
-            is_late = 0 < prepared.deadline_ms <= self._wall_ms()
-        return Standing(
-            state,
-            _OUTCOMES[view[txn_id & MASK]],
-            decisions.is_committed(txn_id),
-            prepared is not None,
-            txn_id in decisions.joined,
-            is_durable,
-            is_late,
-            is_owned,
+        outcome = _OUTCOMES[view[txn_id & MASK]]
+        return self.decisions.standing(
+            txn_id, state, outcome, self._wall_ms, is_durable=is_durable, is_late=is_late, is_owned=is_owned
         )
 
     def _take(

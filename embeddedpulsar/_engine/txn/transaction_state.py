@@ -35,6 +35,7 @@ from embeddedpulsar.exceptions import CorruptionError
 from embeddedpulsar.records import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Final
 
 
@@ -319,6 +320,39 @@ class Decisions:
         bits = self._committed.get(txn_id >> _SHIFT)
         at = txn_id & _MASK
         return bits is not None and bool(bits[at >> 3] >> (at & 7) & 1)
+
+    def standing(
+        self,
+        txn_id: int,
+        state: SlotState,
+        outcome: Outcome,
+        wall_ms: Callable[[], int],
+        *,
+        is_durable: bool,
+        is_late: bool,
+        is_owned: bool,
+    ) -> Standing:
+        """What is known of a transaction: by its slot and byte, as the caller read them, and by the records.
+
+        Args:
+            txn_id: of it.
+            state, outcome, is_durable, is_owned: see `Standing`.
+            wall_ms: ms since the epoch, by which a prepared one is late.
+            is_late: by its slot, which says nothing of one that is prepared.
+        """
+        prepared = self.prepared.get(txn_id)
+        if prepared is not None:
+            is_late = 0 < prepared.deadline_ms <= wall_ms()
+        return Standing(
+            state,
+            outcome,
+            self.is_committed(txn_id),
+            prepared is not None,
+            txn_id in self.joined,
+            is_durable,
+            is_late,
+            is_owned,
+        )
 
     def commit(self, txn_id: int) -> None:
         """Follow a COMMIT of this process, as `replay` does."""

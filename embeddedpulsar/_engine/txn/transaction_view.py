@@ -199,8 +199,6 @@ class TransactionView:
     def _standing(
         self, txn_id: int, control: TransactionControl | None, slot: int, outcome: Outcome
     ) -> Standing:
-        decisions = self._decisions
-        prepared = decisions.prepared.get(txn_id)
         state, is_durable, is_late, is_owned = SlotState.FREE, True, False, False
         transaction = None if control is None or slot < 0 else control.read_slot(slot)
         if transaction is not None and transaction.txn_id == txn_id and control is not None:
@@ -210,17 +208,14 @@ class TransactionView:
             now_ms = int(self._clock.monotonic() * _MS) + self._offset_ms
             is_late = state is not SlotState.PREPARED and 0 < transaction.deadline_ms <= now_ms
             is_owned = transaction.owner != NO_OWNER and self._is_alive(transaction.owner)
-        if prepared is not None:
-            is_late = 0 < prepared.deadline_ms <= self._clock.wall_ms()
-        return Standing(
+        return self._decisions.standing(
+            txn_id,
             state,
             outcome,
-            decisions.is_committed(txn_id),
-            prepared is not None,
-            txn_id in decisions.joined,
-            is_durable,
-            is_late,
-            is_owned,
+            self._clock.wall_ms,
+            is_durable=is_durable,
+            is_late=is_late,
+            is_owned=is_owned,
         )
 
     def _byte(self, txn_id: int) -> Outcome:
