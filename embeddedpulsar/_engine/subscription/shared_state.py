@@ -447,7 +447,7 @@ class SharedState:
             self._flusher.sync()
         return result
 
-    def ends_of_transactions(self) -> list[record.TransactionEnd]:
+    def _ends_of_transactions(self) -> list[record.TransactionEnd]:
         """The ends of those of the open transactions that ended meanwhile. The state follows them under the
         lock, before anything is decided that depends on them: what they acknowledged may be neither delivered
         nor held back.
@@ -478,7 +478,7 @@ class SharedState:
         Returns:
             Whether the ends are applied and not written.
         """
-        ends, state = self.ends_of_transactions(), self._replica.state
+        ends, state = self._ends_of_transactions(), self._replica.state
         if not ends:
             return False
         words = self.control.words
@@ -518,6 +518,12 @@ class SharedState:
     def has_pending_transactions(self) -> bool:
         """Whether a transaction has something pending here, as this replica has seen it."""
         return bool(self._replica.state.pending_acks.transactions)
+
+    @property
+    def has_ended_transactions(self) -> bool:
+        """Whether a transaction that has something pending here has ended, unseen by this replica. Ends those
+        with which no process can go on. Without any pending, one look at a dict."""
+        return bool(self._replica.state.pending_acks.transactions and self._ends_of_transactions())
 
     def end_transaction(self, transaction: record.TransactionId, outcome: int) -> bool:
         """Have the state follow the end of a transaction, which is decided: `record.COMMITTED` or `ABORTED`.

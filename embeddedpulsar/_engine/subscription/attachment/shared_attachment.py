@@ -571,7 +571,7 @@ class SharedAttachment(Attachment):
             or not self.is_fresh()
             or bool(self._ahead.chunks)
             # After the death of their process no ring comes.
-            or (self._shared.has_pending_transactions and bool(self._shared.ends_of_transactions()))
+            or self._shared.has_ended_transactions
         )
 
     def _claim(self, room: int, max_bytes: int) -> list[FetchedRange]:
