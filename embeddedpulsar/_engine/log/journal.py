@@ -206,11 +206,12 @@ class Journal:
         Raises:
             StorageFullError: no room; nothing was committed.
         """
-        if self._at.must_leave:
-            self._start_generation(self._at.generation + 1, time_ms)
+        at = self._at
+        if at.must_leave:
+            self._start_generation(at.generation + 1, time_ms)
             commands = commands[ahead:]  # the snapshot has the others
         # 1. The bytes, behind the end. After a crash, the next append overwrites them.
-        end, crc = write_records(self._at.file.get(), self._at.end, self._at.crc, commands, time_ms)
+        end, crc = write_records(at.file.get(), at.end, at.crc, commands, time_ms)
         if failpoints.ACTIVE:
             failpoints.hit("journal:body_done")
         if announce is not None:
@@ -218,11 +219,11 @@ class Journal:
         # 2. The word: THE commit. 3. The replica.
         result: T | None = None
         if apply is None:
-            self._commit(self._at.generation, end, crc, partial(self._replay_all, commands, time_ms))
+            self._commit(at.generation, end, crc, partial(self._replay_all, commands, time_ms))
         else:
-            result = self._commit(self._at.generation, end, crc, apply)
-        self._at.commands += len(commands)
-        if end > self._at.compact_at or self._at.commands > max(COMPACT_COMMANDS, self._at.compact_at >> 10):
+            result = self._commit(at.generation, end, crc, apply)
+        at.commands = count = at.commands + len(commands)
+        if end > at.compact_at or (count > COMPACT_COMMANDS and count > at.compact_at >> 10):
             self._compact_if_possible(time_ms)
         return result
 

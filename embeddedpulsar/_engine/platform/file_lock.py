@@ -271,6 +271,11 @@ class FileLock:
         """Whether the calling thread is between `acquire` and `release`."""
         return self._count() > 0
 
+    @property
+    def is_nested(self) -> bool:
+        """Whether the calling thread is there twice: its own call, and a signal handler that interrupted it."""
+        return self._count() > 1
+
     def acquire(self, timeout_s: float = 30.0) -> None:
         """Lock; wait up to ``timeout_s`` seconds (0: do not wait), or to the `deadline` of the present call.
 

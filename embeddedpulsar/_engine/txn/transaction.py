@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import partial
 
 from embeddedpulsar._engine.format import transaction_record as record
-from embeddedpulsar._engine.format.control import TransactionSlotWord
+from embeddedpulsar._engine.format.control import TXN_STATE_BITS, TransactionSlotWord
 from embeddedpulsar._engine.format.transaction_record import ParticipantFacts
 from embeddedpulsar._engine.platform import fork, threads, timing
 from embeddedpulsar._engine.txn.transaction_files import NO_SLOT, state_word
@@ -70,6 +70,15 @@ _REFUSED: Final = {
     Step.REFUSED_ENDING: (TransactionState.COMMITTING, "it is being committed"),
 }
 
+
+# Of the usual begin and commit; to look a member up in its class takes 0.1 us.
+_OPEN: Final = TransactionState.OPEN
+_COMMITTING: Final = TransactionState.COMMITTING
+_COMMITTED: Final = TransactionState.COMMITTED
+_COMMIT: Final = Intent.COMMIT
+_DONE: Final = Step.DONE
+_OPEN_STATE: Final = int(SlotState.OPEN)
+_JOINED: Final = TransactionSlotWord.JOINED
 
 _REASONS: Final = dict(_REFUSED.values()) | {TransactionState.ABORTED: "it was aborted"}
 
@@ -195,14 +204,15 @@ class Transaction:
                 self._check_own()
             if self._id:
                 return self._id
-            if self._state is not TransactionState.OPEN:
+            if self._state is not _OPEN:
                 raise self._refusal(_REASONS[self._state])
-            if self._log.now_ms() >= self._deadline_ms:
+            log = self._log
+            if log.now_ms() >= self._deadline_ms:
                 self._state = TransactionState.TIME_OUT
                 raise self._refusal(_REFUSED[Step.REFUSED_LATE][1])
-            txn_id, slot = self._log.open_slot(self._deadline_ms, self._label)
-            self._slot, self._word = slot, self._log.control.word_of(slot)
-            self._open_word = state_word(txn_id, SlotState.OPEN)
+            txn_id, slot = log.open_slot(self._deadline_ms, self._label)
+            self._slot, self._word = slot, log.control.word_of(slot)
+            self._open_word = txn_id << TXN_STATE_BITS | _OPEN_STATE
             self._id = txn_id  # last: another thread that sees it finds the rest
             return txn_id
         finally:
@@ -221,7 +231,7 @@ class Transaction:
             raise AlreadyClosed("the store of the transaction is closed") from None
         if (
             not is_open
-            or self._state is not TransactionState.OPEN
+            or self._state is not _OPEN
             or self._fork_generation != fork.GENERATION
         ):
             self._check_own()
@@ -308,20 +318,21 @@ class Transaction:
                 timing.enter(self._mutex, _WHAT)
             if self._fork_generation != fork.GENERATION:
                 self._check_own()
-            if self._state is TransactionState.COMMITTED:
+            if self._state is _COMMITTED:
                 return
-            if self._state is not TransactionState.OPEN or not self._id:
+            if self._state is not _OPEN or not self._id:
                 self._check_may_end()
             if not self._id:
-                self._state = TransactionState.COMMITTED  # nothing was done in it
+                self._state = _COMMITTED  # nothing was done in it
                 return
             if self._failure is not None:
                 self._abort_for(self._failure)
-            self._finish(Intent.COMMIT, partial(record.Commit, self._id), must_flush)
-            self._state = TransactionState.COMMITTED
+            self._finish(_COMMIT, partial(record.Commit, self._id), must_flush)
+            self._state = _COMMITTED
         finally:
             self._mutex.release()
-        self._tell(Outcome.COMMITTED)
+        if self._participants:
+            self._tell(Outcome.COMMITTED)
 
     def prepare(self, label: str = "", deadline_ms: int = 0) -> PreparedTransaction:
         """Have it wait for `commit` or `abort`, of whatever process, also after a reboot. Others may end it
@@ -390,7 +401,7 @@ class Transaction:
     def _find_joined(self) -> None:
         """Note what processes that joined used, which hears of the abort."""
         try:
-            is_joined = self._word and self._words[self._word + TransactionSlotWord.JOINED]
+            is_joined = self._word and self._words[self._word + _JOINED]
         except ValueError:
             raise AlreadyClosed("the store of the transaction is closed") from None
         if is_joined:
@@ -418,13 +429,12 @@ class Transaction:
         if is_first:
             self._state = TransactionState.COMMITTING
         log, flushed = self._log, set[tuple[int, int, str]]()
-        joined_word = self._word + TransactionSlotWord.JOINED
         flushes = must_flush if must_flush is not None else log.is_flushed
         flushes = flushes and self._state is not TransactionState.PREPARED  # they were, when it was prepared
         while True:
             # A process that joins behind this look is seen by the decision, which then refuses.
             try:
-                joins = self._words[joined_word] if self._word else 0
+                joins = self._words[self._word + _JOINED] if self._word else 0
             except ValueError:
                 raise AlreadyClosed("the store of the transaction is closed") from None
             if joins:
@@ -438,15 +448,9 @@ class Transaction:
                 ParticipantFacts(*key) if participant.facts is None else participant.facts()
                 for key, participant in self._participants.items()
             ]
-            step = log.end(
-                intent,
-                self._id,
-                self._slot,
-                command(participants=tuple(facts)),
-                joins=joins if self._word else -1,
-                must_flush=must_flush,
-            )
-            if step is Step.DONE:
+            decision, joins = command(participants=tuple(facts)), joins if self._word else -1
+            step = log.end(intent, self._id, self._slot, decision, joins=joins, must_flush=must_flush)
+            if step is _DONE:
                 return
             if step is Step.REFUSED_FORGOTTEN and is_first:
                 step = Step.REFUSED_ABORTED  # only this process could have decided anything else
