@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from embeddedpulsar._engine.format.entry_decoder import TRANSACTION
 from embeddedpulsar._engine.format.transaction_record import SUBSCRIPTION, TOPIC, ParticipantFacts
 from embeddedpulsar._engine.platform import failpoints, timing
 from embeddedpulsar._engine.txn import transaction as engine
@@ -94,6 +95,7 @@ class TopicPart:
         transaction: the transaction.
         publisher: of the producer, for one topic or partition.
         txn_id: most and least significant half of the id.
+        id_column: the same, as an entry of one message has it.
         check_open: raises if the transaction takes no more operations; called under the topic's lock.
         encoder: of its entries; made by the first of them, and of no use after the producer attached again.
         entries, first, last: how many are stored, and the positions of the first and the last, as
@@ -107,6 +109,7 @@ class TopicPart:
         "end_word",
         "entries",
         "first",
+        "id_column",
         "key",
         "last",
         "ledger",
@@ -121,6 +124,7 @@ class TopicPart:
         self.transaction: Final = transaction
         self.publisher: Final = publisher
         self.txn_id: Final = (0, transaction._engine.id)
+        self.id_column: Final = TRANSACTION.pack(*self.txn_id)
         self.check_open: Final = transaction._engine.check_open
         self.encoder: Any = None
         self.key: Final = key

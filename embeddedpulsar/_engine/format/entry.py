@@ -274,6 +274,21 @@ class ProducerPrefix:
         self.pack_keyed = struct.Struct(f"<qII{len(self.rest)}sii").pack
         self.pack_metadata = struct.Struct(f"<qI{len(self.tail)}s").pack
 
+    def in_transaction(self, transaction: tuple[int, int]) -> ProducerPrefix:
+        """The same for the entries of a transaction, without packing it again.
+
+        Example:
+            >>> ProducerPrefix("p").in_transaction((0, 7)).transaction
+            (0, 7)
+        """
+        prefix = ProducerPrefix.__new__(ProducerPrefix)
+        prefix.transaction = transaction
+        prefix.name, prefix.epoch, prefix.schema_version = self.name, self.epoch, self.schema_version
+        prefix.metadata_length, prefix.tail, prefix.rest = self.metadata_length, self.tail, self.rest
+        prefix.pack_single, prefix.pack_keyed = self.pack_single, self.pack_keyed
+        prefix.pack_metadata = self.pack_metadata
+        return prefix
+
     def metadata(self, sequence_id: int, columns_size: int, key_hash: int, schema_version: int) -> bytes:
         """The metadata of an entry that differs from the common case."""
         if not key_hash and schema_version == self.schema_version:

@@ -273,7 +273,7 @@ class FileLock:
 
     @property
     def is_nested(self) -> bool:
-        """Whether the calling thread is there twice: its own call, and a signal handler that interrupted it."""
+        """Whether the calling thread is there twice: in its own call, and in a signal handler."""
         return self._count() > 1
 
     def acquire(self, timeout_s: float = 30.0) -> None:

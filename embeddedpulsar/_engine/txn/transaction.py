@@ -229,11 +229,7 @@ class Transaction:
             is_open = self._words[self._word] == self._open_word
         except ValueError:
             raise AlreadyClosed("the store of the transaction is closed") from None
-        if (
-            not is_open
-            or self._state is not _OPEN
-            or self._fork_generation != fork.GENERATION
-        ):
+        if not is_open or self._state is not _OPEN or self._fork_generation != fork.GENERATION:
             self._check_own()
             self._refuse_operation()
 

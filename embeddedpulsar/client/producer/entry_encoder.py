@@ -41,7 +41,6 @@ from embeddedpulsar.client.producer.pending_entry import (
     CALLBACK,
     FIRST_OPTION,
     KEYED_LENGTH,
-    PLAIN_PART_LENGTH,
     SHUT,
     VALUE,
     BatchContainer,
@@ -246,8 +245,7 @@ class EntryEncoder:
 
     def prefix_of(self, part: TopicPart) -> ProducerPrefix:
         """What entries of a transaction have in common."""
-        own = self._prefix
-        return ProducerPrefix(own.name, own.epoch, own.schema_version, part.txn_id)
+        return self._prefix.in_transaction(part.txn_id)
 
     def encode(self, items: list[Any], mixed: bool, first: int) -> tuple[list[PendingEntry], int]:
         """Encode one batch: one entry, or with key-based batching one per key, by first sequence id.
@@ -430,11 +428,12 @@ class EntryEncoder:
     def _encode_in(self, part: TopicPart, items: list[Item], first: int) -> tuple[list[PendingEntry], int]:
         """`encode` of items that are of one transaction."""
         encoder = self.of(part)
-        if [len(item) for item in items].count(PLAIN_PART_LENGTH) == len(items):
+        try:
             values, callbacks = [value for value, _, _ in items], [callback for _, callback, _ in items]
-            entries, following = encoder._encode_plain(values, first, _if_any(callbacks))
-        else:
+        except ValueError:  # one has options
             entries, following = encoder.encode([item[:-1] for item in items], True, first)
+        else:
+            entries, following = encoder._encode_plain(values, first, _if_any(callbacks))
         for out in entries:
             out.part = part
         return entries, following

@@ -15,8 +15,8 @@ from collections import deque
 from collections.abc import Callable
 from enum import IntEnum, auto
 from functools import partial
-from itertools import islice
-from operator import itemgetter
+from itertools import islice, repeat
+from operator import is_, itemgetter
 
 from embeddedpulsar._engine.format.entry import EncodedEntry, EntryContent
 from embeddedpulsar._engine.platform import threads
@@ -217,6 +217,7 @@ SHUT: Final = -1
 _PLAIN: Final = {bytes}
 _TUPLES: Final = {tuple}
 _value_of: Final = itemgetter(VALUE)
+_last_of: Final = itemgetter(-1)
 _FEW: Final = 16
 """If fewer messages of a size fit into a batch, each of them is measured."""
 
@@ -377,8 +378,12 @@ def _of_one_part(items: list[Any], start: int, count: int) -> int:
                 return index
         return count
     rows = items[start : start + count]
-    if set(map(type, rows)) == _TUPLES and False not in [row[-1] is part for row in rows]:
-        return count  # nearly always
+    try:
+        is_whole = all(map(is_, map(_last_of, rows), repeat(part)))  # nearly always
+    except IndexError:  # an empty payload without a transaction
+        is_whole = False
+    if is_whole:
+        return count
     for index in range(1, count):
         item = rows[index]
         if item.__class__ is not tuple or item[-1] is not part:

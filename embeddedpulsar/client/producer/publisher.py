@@ -13,13 +13,14 @@ from embeddedpulsar._engine.format.entry import (
     pack_extras,
     single_fields,
 )
-from embeddedpulsar._engine.format.frame import FLAG_BATCHED
+from embeddedpulsar._engine.format.frame import FLAG_BATCHED, FLAG_TRANSACTION, FLAG_TXN
 from embeddedpulsar._engine.platform import fork, timing
 from embeddedpulsar._engine.platform.access import named
 from embeddedpulsar.client.arguments import DELIVER_AT, NO_OPTIONS
 from embeddedpulsar.client.producer.entry_encoder import make_encoder, part_limit
 from embeddedpulsar.client.producer.log_writer import CALLBACK_BACKLOG, DeduplicationSwitched
 from embeddedpulsar.client.producer.pending_entry import (
+    SHUT,
     Event,
     SendCallback,
     item_of,
@@ -35,7 +36,7 @@ from embeddedpulsar.client.producer.producer_session import (
 )
 from embeddedpulsar.client.producer.send_queue import TURN_S, SendQueue
 from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout, ProducerFenced
-from embeddedpulsar.message_id import MessageId
+from embeddedpulsar.message_id import MessageId, make
 from embeddedpulsar.policies import TopicHeld
 from embeddedpulsar.records import TYPE_CHECKING
 
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
 
 
 _new: Final = object.__new__
+_TXN_FLAGS: Final = FLAG_TRANSACTION | FLAG_TXN
 
 
 class Publisher:
@@ -94,6 +96,7 @@ class Publisher:
         self.tally = 0
         # A message of a batching producer that is stored at once is a batch of one.
         self._alone_flags = FLAG_BATCHED if config.batching else 0
+        self._txn_limit = SHUT  # as `SendQueue.alone_limit`; in a transaction no send waits for the disk
         self._alone_index, self._alone_count = (0, 1) if config.batching else (-1, 0)
         self.meter.publisher = self
         session.on_limiter = self._apply_limits
@@ -131,9 +134,12 @@ class Publisher:
         is_counted = self.session.memory is not None
         is_plain = not config.compression and config.encryption is None
         waits = queue.completions.waits_for_disk
-        if is_plain and not waits and not is_counted and config.send_timeout_ms == DEFAULT_SEND_TIMEOUT_MS:
+        self._txn_limit = SHUT
+        if is_plain and not is_counted and config.send_timeout_ms == DEFAULT_SEND_TIMEOUT_MS:
             largest = max(self.session.max_message_size - self.prefix.metadata_length, 1)
-            queue.alone_limit = min(largest - 16, part_limit(config))
+            self._txn_limit = limit = min(largest - 16, part_limit(config))
+            if not waits:
+                queue.alone_limit = limit
         self.append_nowait = append = log.append_nowait
         if self.session.durability == "interval":
 
@@ -198,9 +204,14 @@ class Publisher:
         try:
             if self.queue.is_stale:
                 self._attach_again()
-            part = txn._part_of(self)
-            self.queue.batch.has_parts = True  # before a message of one is in it
-            out, index = self.queue.store_now(value, None if options == NO_OPTIONS else options, part)
+            part, queue = txn._part_of(self), self.queue
+            queue.batch.has_parts = True  # before a message of one is in it
+            if len(value) + len(part.id_column) <= self._txn_limit and queue.is_open:
+                extras = self._extras(self._txn_limit - len(value) - len(part.id_column), options)
+                sent = None if extras is None else self._send_alone_in(part, value, extras)
+                if sent is not None:
+                    return sent
+            out, index = queue.store_now(value, None if options == NO_OPTIONS else options, part)
             if out.error is not None:
                 raise out.error
             return out.message_id(index, self.partition)
@@ -209,6 +220,34 @@ class Publisher:
                 part.fail(error)
             timing.translate(error)
             raise
+
+    def _send_alone_in(self, part: TopicPart, value: bytes, extras: Extras) -> MessageId | None:
+        """`send_alone` in a transaction, which has no end while this thread is here."""
+        queue = self.queue
+        if queue.singles or queue.items:
+            return None
+        ids, columns, flags, key_hash = queue.ids, *extras
+        try:
+            queue.lock.acquire()
+            following = ids.following
+            ids.following = following + 1
+            extras = columns + part.id_column, flags | _TXN_FLAGS | self._alone_flags, key_hash
+            encoded = fields_with_extras(value, extras, following, self.prefix)
+            ledger, entry, _, end_word = self.append_nowait(encoded, queue, None, None, part.check_open)
+            ids.last = following
+            part.note_stored(ledger, entry, end_word)
+            self.tally += ONE + len(value)
+            if self._alone_flags and queue.on_left is not None:
+                queue.on_left()
+        except (DeduplicationSwitched, TopicHeld):
+            ids.following = following
+            return None
+        except BaseException:
+            self.meter.failed(1)
+            raise
+        finally:
+            queue.lock.release()
+        return make(ledger, entry, self._alone_index, self.partition, self._alone_count)
 
     def enqueue_in(
         self, txn: Transaction, value: bytes, callback: SendCallback | None, options: Options | None
@@ -311,9 +350,10 @@ class Publisher:
         `Producer.send` has the same test inline, for options that are not checked yet.
         """
         room = self.queue.alone_max - size
-        if room < 0:
-            return None
-        if options is None:
+        return None if room < 0 else self._extras(room, options)
+
+    def _extras(self, room: int, options: Options | None) -> Extras | None:
+        if options is None or options is NO_OPTIONS:
             return NO_EXTRAS
         properties, key, ordering_key, sequence_id, event_time, deliver_at, is_null = options
         if sequence_id or (deliver_at and self._alone_flags):

@@ -9,6 +9,7 @@ import pytest
 
 from embeddedpulsar import (
     BatchingType,
+    Client,
     CompressionType,
     ConsumerType,
     InvalidTxnStatusError,
@@ -305,3 +306,36 @@ def test_a_later_message_of_a_batch_takes_one_call(client, topic):
         sent = [reader.read_next() for _ in range(4)]
     assert [(message.data(), message.has_null_value()) for message in sent][-1] == (b"", True)
     assert [message.data() for message in sent[:3]] == [b"a", b"b", b"c"]
+
+
+@pytest.mark.parametrize("durability", ["process", "interval", "flush"])
+@pytest.mark.parametrize("options", [{}, {"batching_enabled": True}], ids=["single", "batched"])
+def test_a_later_send_takes_few_calls(tmp_path, durability, options):
+    """At every level: its commit waits for the disk, and not the send."""
+    calls = []
+
+    def note(frame, event, argument):
+        if event == "call":
+            calls.append(frame.f_code.co_name)
+
+    with Client(tmp_path / "store", durability=durability) as client:
+        producer = client.create_producer("topic", **options)
+        for number in range(100):  # the first ones are measured
+            producer.send(b"%d" % number)
+        with client.transaction() as txn:
+            producer.send(b"100", txn=txn)
+            sys.setprofile(note)
+            message_id = producer.send(b"101", partition_key="k", txn=txn)
+            sys.setprofile(None)
+            producer.send_async(b"102", None, txn=txn)
+            producer.send(b"103", properties={"a": "b"}, txn=txn)  # behind what is queued
+        assert len(calls) < 38, calls
+        assert message_id.batch_index() == (0 if options else -1)
+        assert read(client) == [str(number) for number in range(104)]
+        with client.create_reader("topic", message_id, start_message_id_inclusive=True) as reader:
+            message = reader.read_next()
+            assert (message.data(), message.partition_key(), message.message_id()) == (
+                b"101",
+                "k",
+                message_id,
+            )

@@ -18,6 +18,8 @@ from embeddedpulsar._engine.format.entry import (
     fields_with_extras,
     pack_extras,
 )
+from embeddedpulsar._engine.format.entry_decoder import TRANSACTION
+from embeddedpulsar._engine.format.frame import FLAG_BATCHED, FLAG_TRANSACTION, FLAG_TXN
 from tests.frames import texts
 
 PREFIX = ProducerPrefix("p", 3, 7)
@@ -64,6 +66,14 @@ def test_the_bytes_are_those_of_the_encoder_for_everything(
     )
     made = EncodedEntry(*fields_with_extras(value, extras, sequence_id, PREFIX))
     assert _joined(made) == _joined(encode(content, PREFIX))
+    # In a transaction, and of a batching producer.
+    columns, flags, key_hash = extras
+    content.batched = not deliver_at
+    flags |= FLAG_TRANSACTION | FLAG_TXN | (FLAG_BATCHED if content.batched else 0)
+    extras = columns + TRANSACTION.pack(0, 9), flags, key_hash
+    made = EncodedEntry(*fields_with_extras(value, extras, sequence_id, PREFIX))
+    expected = encode(content, ProducerPrefix("p", 3, 7, (0, 9)))
+    assert _joined(made) == _joined(expected) == _joined(encode(content, PREFIX.in_transaction((0, 9))))
 
 
 class _Text(str):  # noqa: SLOT000
