@@ -107,6 +107,7 @@ class RecordingTopic:
         self.calls: list[str] = []
         self.facts = topic(number)
         self.flush_error: BaseException | None = None
+        self.meet: Callable[[], object] = int
 
     def participant(self) -> Participant:
         """As it is given to a transaction."""
@@ -116,6 +117,7 @@ class RecordingTopic:
 
     def _flush(self) -> None:
         self.calls.append("flush")
+        self.meet()
         if self.flush_error is not None:
             raise self.flush_error
 

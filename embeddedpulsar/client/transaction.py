@@ -540,7 +540,7 @@ class Transaction(ProcessBound):
             return
         if kind is None:
             try:
-                self.commit()
+                self._end_block()
             except PulsarException:
                 raise
             except BaseException:  # Ctrl-C: it is not left open until its timeout
@@ -548,6 +548,9 @@ class Transaction(ProcessBound):
                 raise
         else:
             self._abort_after_error()
+
+    def _end_block(self) -> None:
+        self.commit()
 
     def _abort_after_error(self) -> None:
         """Abort; that it failed says less than the error that led here."""
@@ -623,18 +626,8 @@ class JoinedTransaction(Transaction):
     def _leave(self) -> None:
         self._is_left = True
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if self._is_left:
-            return
-        if kind is None:
-            self.flush()
-        else:
-            self._abort_after_error()
+    def _end_block(self) -> None:
+        self.flush()
 
 
 def topic_key(topic: Topic) -> tuple[int, int, str]:

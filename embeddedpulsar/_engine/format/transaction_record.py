@@ -82,7 +82,7 @@ class ParticipantFacts(NamedTuple):
         name: the directory, relative to that of all topics.
         operations: entries of a topic, acknowledgements of a subscription; 0 if it is not known.
         first, last: of a topic, ledger << 32 | entry.
-        crc: crc32 of the checksums of the entries' frames, in their order.
+        crc: crc32 of the checksums of the entries' frames, in their order; 0 if it is not known, as always.
     """
 
     kind: int

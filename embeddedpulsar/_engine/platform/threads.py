@@ -33,7 +33,8 @@ import sys
 import threading
 import time
 from _queue import Empty
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextvars import copy_context
 from functools import partial
 from importlib import import_module
 from itertools import repeat
@@ -349,6 +350,53 @@ def _start_from_inside(thread: Daemon) -> None:
         threading.Thread.start(thread)
     except RuntimeError:
         thread.run()  # there may be no more threads by now; this one can do it as well
+
+
+_MOST_AT_ONCE: Final = 8
+
+
+def side_by_side(functions: Sequence[Callable[[], object]]) -> list[BaseException | None]:
+    """Call functions at the same time, up to 8 at once, and wait for all: for calls into the kernel that wait
+    for a device, while which the interpreter is free.
+
+    One runs in the calling thread, so a single one starts no other thread. Each has the deadline of the
+    present call. Where the system refuses threads, or one does not begin, this thread calls what is left.
+    After an interrupt of the wait, those that were begun go on.
+
+    Returns:
+        What each raised, in their order; None for one that returned.
+
+    Example:
+        >>> side_by_side([int, dict]), side_by_side([])
+        ([None, None], [])
+    """
+    errors: list[BaseException | None] = [None] * len(functions)
+    due = list(enumerate(functions))
+    over: Any = SimpleQueue()
+
+    def work() -> None:
+        while due:
+            try:
+                number, function = due.pop(0)
+            except IndexError:
+                return  # another one was faster
+            try:
+                function()
+            except BaseException as error:  # noqa: BLE001 - returned
+                errors[number] = error
+            finally:
+                over.put(number)
+
+    for _ in range(min(len(functions), _MOST_AT_ONCE) - 1):
+        try:
+            start_daemon(partial(copy_context().run, work), "side-by-side")
+        except ThreadLimitError:
+            break
+    work()
+    # Not the ends of the threads: one that never begins took nothing.
+    for _ in functions:
+        over.get()
+    return errors
 
 
 _BEGIN_S: Final = 10.0

@@ -2,7 +2,8 @@
 
 What takes part, a topic or a subscription, is a `Participant`: its name, and four functions. The order of a
 commit: no further operation is admitted; operations of processes that joined are waited for (`drain`); at
-level "flush" the participants are flushed; the decision; then each participant hears of it (`on_end`).
+level "flush" the participants are flushed, side by side; the decision; then each participant hears of it
+(`on_end`).
 """
 
 from __future__ import annotations
@@ -102,6 +103,16 @@ class Participant(NamedTuple):
     flush: Callable[[], object] = int
     drain: Callable[[], object] = int
     on_end: Callable[[Outcome], object] = lambda outcome: None
+
+
+def _urgency(error: BaseException | None) -> int:
+    """Which error of several flushes counts, the lowest first: an interrupt; what could not be flushed, which
+    aborts the transaction; a lock, which may be free the next time; none."""
+    if error is None:
+        return 3
+    if isinstance(error, LockTimeout):
+        return 2
+    return 1 if isinstance(error, (PulsarException, OSError)) else 0
 
 
 Resolve = Callable[[ParticipantFacts], "Participant | None"]
@@ -436,10 +447,8 @@ class Transaction:
             if joins:
                 self._wait_for_joined()
             if flushes:
-                for key, participant in list(self._participants.items()):
-                    if key not in flushed:
-                        self._flush(participant)
-                        flushed.add(key)
+                self._flush([each for each in self._participants.values() if each.key not in flushed])
+                flushed.update(self._participants)
             facts = [
                 ParticipantFacts(*key) if participant.facts is None else participant.facts()
                 for key, participant in self._participants.items()
@@ -472,13 +481,16 @@ class Transaction:
                     facts=participant.facts or partial(ParticipantFacts, *facts)
                 )
 
-    def _flush(self, participant: Participant) -> None:
-        try:
-            participant.flush()
-        except LockTimeout:
-            raise
-        except (PulsarException, OSError) as e:
-            self._abort_for(e)
+    def _flush(self, participants: list[Participant]) -> None:
+        """Make durable what they have, side by side, for each waits for the disk. The decision follows."""
+        errors = threads.side_by_side([each.flush for each in participants if each.flush is not int])
+        errors.sort(key=_urgency)
+        del errors[1:]
+        # No name for the error: its frames, which would refer to it, hold what it is about.
+        if errors and errors[0] is not None:
+            if _urgency(errors[0]) == 1:
+                self._abort_for(errors.pop())  # type: ignore[arg-type]
+            raise errors.pop()  # type: ignore[misc]
 
     def _abort_for(self, failure: BaseException) -> None:
         """Abort, since an operation failed. Returns if a commit before, which did not answer, has decided it:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from embeddedpulsar._engine.platform import threads
+from embeddedpulsar._engine.platform import threads, timing
+from embeddedpulsar.exceptions import ThreadLimitError
 from tests.children import in_child
 
 
@@ -135,3 +136,38 @@ def test_a_lone_thread_that_never_begins_is_given_up(monkeypatch):
     assert lone.is_started and lone.wait_over()
     lost[0].run()
     assert not calls
+
+
+def test_side_by_side():
+    """They run at the same time; each error is in its place, an interrupt too; the deadline
+    is that of the call."""
+    barrier = threads.threading.Barrier(3)
+    deadlines: list[float] = []
+
+    def meet():
+        barrier.wait(60)
+        deadlines.append(timing.left(1000.0))
+
+    def fail():
+        meet()
+        raise KeyboardInterrupt
+
+    errors = timing.within(50.0, threads.side_by_side, [meet, fail, meet])
+    assert [type(error) for error in errors] == [type(None), KeyboardInterrupt, type(None)]
+    assert len(deadlines) == 3 and max(deadlines) <= 50.0
+    assert threads.side_by_side([threads.current_id]) == [None]
+
+
+def test_side_by_side_without_threads(monkeypatch):
+    """Where none begins, or the system refuses them, the calling thread does it all."""
+    runners: list[int] = []
+    functions = [lambda: runners.append(threads.current_id())] * 20
+    monkeypatch.setattr(threads, "start_daemon", lambda target, name: None)
+    assert threads.side_by_side(functions) == [None] * 20
+
+    def refuse(target, name):
+        raise ThreadLimitError("no more threads")
+
+    monkeypatch.setattr(threads, "start_daemon", refuse)
+    assert threads.side_by_side(functions) == [None] * 20
+    assert runners == [threads.current_id()] * 40

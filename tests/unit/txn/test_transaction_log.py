@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ from embeddedpulsar.exceptions import (
     AlreadyClosed,
     CorruptionError,
     InvalidTxnStatusError,
+    LockTimeout,
     NotAllowedError,
     PulsarException,
     StorageError,
@@ -315,6 +317,33 @@ def test_participants_are_flushed_before_the_decision(tmp_path: Path) -> None:
         assert bad.calls == ["flush", "ABORTED"]
         assert failing.state is TransactionState.ABORTED
         assert_whole(one.log)
+
+
+def test_participants_are_flushed_side_by_side(tmp_path: Path) -> None:
+    """All are asked, whatever one of them raises; what was not flushed counts before a lock that was held,
+    and an interrupt before both. After a lock that was held the commit is repeated, and flushes all again."""
+    held, gone = LockTimeout("held"), StorageError("the disk is gone")
+    for errors, kind, calls in (
+        ((None, held, None, None), LockTimeout, ["flush", "flush", "COMMITTED"]),
+        ((None, held, gone, None), TransactionHasOperationFailed, ["flush", "ABORTED"]),
+        ((gone, held, None, KeyboardInterrupt()), KeyboardInterrupt, ["flush", "flush", "COMMITTED"]),
+    ):
+        with Process(tmp_path, durability="flush") as one:
+            topics = [RecordingTopic(number) for number in range(4)]
+            meeting = threading.Barrier(4)
+            transaction = one.begun()
+            for part, error in zip(topics, errors, strict=True):
+                part.flush_error, part.meet = error, partial(meeting.wait, 60)
+                transaction.enlist(part.participant())
+            with pytest.raises(kind):
+                transaction.commit()
+            for part in topics:
+                part.flush_error = None
+            if kind is not TransactionHasOperationFailed:
+                assert one.log.outcome(transaction.id) is Outcome.UNDECIDED
+                transaction.commit()
+            assert [part.calls for part in topics] == [calls] * 4
+            assert_whole(one.log)
 
 
 def test_a_failed_operation_aborts(tmp_path: Path) -> None:
