@@ -16,7 +16,6 @@ from functools import partial
 
 from embeddedpulsar._engine.filenames import (
     TRANSACTIONS,
-    generations_among,
     lock_path,
     outcome_path,
     outcomes_in,
@@ -38,15 +37,7 @@ from embeddedpulsar._engine.log.journal_file import JournalPlace
 from embeddedpulsar._engine.log.log_opening import FLUSH, INTERVAL, PROCESS
 from embeddedpulsar._engine.log.topic_control import ThrottledCheck
 from embeddedpulsar._engine.log.waiter_slots import WaiterSlots
-from embeddedpulsar._engine.platform import (
-    descriptors,
-    disk,
-    failpoints,
-    filesystem,
-    fork,
-    nofollow,
-    timing,
-)
+from embeddedpulsar._engine.platform import descriptors, disk, failpoints, filesystem, fork, nofollow, timing
 from embeddedpulsar._engine.platform.file_lock import FileLock
 from embeddedpulsar._engine.platform.mailbox import Mailbox
 from embeddedpulsar._engine.platform.peers import Peers
@@ -59,10 +50,12 @@ from embeddedpulsar._engine.txn.transaction_files import (
     OpenTransaction,
     OutcomeTable,
     TransactionControl,
+    control_of,
     read_outcomes,
     state_word,
 )
 from embeddedpulsar._engine.txn.transaction_state import (
+    COMMIT_OF_OPEN,
     Decisions,
     Intent,
     Outcome,
@@ -125,18 +118,10 @@ _SLOT_WORDS: Final = TransactionControl.word_of(1) - _TABLE
 
 # Of the usual commit; to look a member up in its class takes 0.1 us.
 _COMMIT: Final = Intent.COMMIT
-_APPEND_COMMIT: Final = Step.APPEND_COMMIT
-_MOVE_DECIDED: Final = Step.MOVE_DECIDED
-_SHOW_COMMITTED: Final = Step.SHOW_COMMITTED
-_FREE_SLOT: Final = Step.FREE_SLOT
-_OPEN_STATE: Final = int(SlotState.OPEN)
-_DECIDED_STATE: Final = int(SlotState.DECIDED)
+_APPEND_COMMIT, _MOVE_DECIDED = Step.APPEND_COMMIT, Step.MOVE_DECIDED
+_SHOW_COMMITTED, _FREE_SLOT = Step.SHOW_COMMITTED, Step.FREE_SLOT
+_OPEN_STATE, _DECIDED_STATE = int(SlotState.OPEN), int(SlotState.DECIDED)
 _COMMITTED: Final = int(Outcome.COMMITTED)
-_OF_AN_OPEN_ONE: Final = tuple(
-    steps_towards(Intent.COMMIT, Standing(SlotState.OPEN, Outcome.UNDECIDED), must_flush)
-    for must_flush in (False, True)
-)
-"""The steps of a commit by the owner of an open transaction, by whether they flush."""
 
 COMPACT_BYTES: Final = 8 << 20
 """A generation of the journal is followed by the next at some 8,000 decisions, which takes some 40 ms to
@@ -288,7 +273,7 @@ class SharedTransactions:
             stack.callback(lock.close)
             try:
                 lock.acquire(options.lock_timeout_s)
-                control = _control_of(directory, options.boot)
+                control = control_of(directory, options.boot)
             finally:
                 lock.release()
             stack.callback(control.close)
@@ -496,7 +481,7 @@ class SharedTransactions:
             and not (decisions.prepared or decisions.joined or decisions.is_committed(txn_id))
             and not 0 < words[at + _DEADLINE_MS] <= self.now_ms()
         ):
-            steps = _OF_AN_OPEN_ONE[must_flush]  # nearly all; as the standing below would give them
+            steps = COMMIT_OF_OPEN[must_flush]  # nearly all; as the standing below would give them
         else:
             is_owned = command is not None or intent is Intent.STOP
             steps = steps_towards(intent, self._standing(txn_id, slot, view, is_owned), must_flush)
@@ -900,15 +885,3 @@ class SharedTransactions:
         if self._sync_lock is not None:
             self._sync_lock.close()
         self.control.close()
-
-
-def _control_of(directory: str, boot: bytes) -> TransactionControl:
-    """The control words, made if there are none, or too few. Under the lock.
-
-    Where there is no other file yet, zeros are true: there is no journal. Elsewhere they say nothing.
-    """
-    with contextlib.suppress(FileNotFoundError, CorruptionError):
-        return TransactionControl.open(directory)
-    names = descriptors.names_in(directory)
-    is_bare = not any(generations_among(names)) and not outcomes_in(names)
-    return TransactionControl.create(directory, 0, boot if is_bare else b"")

@@ -7,10 +7,11 @@ which they were written; both are derived from the journal otherwise.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import struct
 
-from embeddedpulsar._engine.filenames import outcome_path, under_construction
+from embeddedpulsar._engine.filenames import generations_among, outcome_path, outcomes_in, under_construction
 from embeddedpulsar._engine.format.control import (
     CONTROL_HEADER_SIZE,
     KIND_OUTCOMES,
@@ -29,7 +30,7 @@ from embeddedpulsar._engine.format.control import (
     parse_control_header,
 )
 from embeddedpulsar._engine.log.topic_control import ControlFile
-from embeddedpulsar._engine.platform import disk, failpoints
+from embeddedpulsar._engine.platform import descriptors, disk, failpoints
 from embeddedpulsar._engine.platform.mapped_file import MappedFile
 from embeddedpulsar._engine.txn.transaction_state import SlotState
 from embeddedpulsar.exceptions import CorruptionError, UnsupportedFormatVersion
@@ -185,6 +186,18 @@ class TransactionControl(ControlFile):
             for number, word in enumerate(_LABEL.unpack(label.ljust(_LABEL.size, b"\0"))):
                 words[first + number] = word
         words[at] = state_word(transaction.txn_id, transaction.state)
+
+
+def control_of(directory: str, boot: bytes) -> TransactionControl:
+    """The control words, made if there are none, or too few. Under the lock.
+
+    Where there is no other file yet, zeros are true: there is no journal. Elsewhere they say nothing.
+    """
+    with contextlib.suppress(FileNotFoundError, CorruptionError):
+        return TransactionControl.open(directory)
+    names = descriptors.names_in(directory)
+    is_bare = not any(generations_among(names)) and not outcomes_in(names)
+    return TransactionControl.create(directory, 0, boot if is_bare else b"")
 
 
 class OutcomeTable:

@@ -262,6 +262,13 @@ def steps_towards(intent: Intent, now: Standing, must_flush: bool) -> tuple[Step
         now = after(step, now, must_flush=must_flush)
 
 
+COMMIT_OF_OPEN: Final = tuple(
+    steps_towards(Intent.COMMIT, Standing(SlotState.OPEN, Outcome.UNDECIDED), must_flush)
+    for must_flush in (False, True)
+)
+"""The steps of nearly all commits, by whether they flush: by the owner, of one that is open and not late."""
+
+
 class PreparedTransaction(NamedTuple):
     """A transaction that waits for its end, which any process may give.
 

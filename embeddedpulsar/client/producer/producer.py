@@ -201,14 +201,8 @@ class Producer(ProcessBound, Generic[T]):
         if (
             txn is not None
             and content.__class__ is self._raw
-            and properties is None
-            and partition_key is None
-            and ordering_key is None
-            and sequence_id is None
-            and replication_clusters is None
-            and event_timestamp is None
-            and deliver_at is None
-            and deliver_after is None
+            and properties is partition_key is ordering_key is sequence_id is replication_clusters is None
+            and event_timestamp is deliver_at is deliver_after is None
             and disable_replication is False
         ):
             check_transaction(txn)
@@ -303,7 +297,7 @@ class Producer(ProcessBound, Generic[T]):
                 batch, part = self._keyed, getattr(txn, "_parts", _NO_PARTS).get(self._publisher)
                 is_raw = part is not None and content.__class__ is self._raw
                 if is_raw and len(content) <= batch.share:  # type: ignore[arg-type]
-                    batch.mixed = True  # and `has_parts`, which the first message of the part has set
+                    batch.has_parts = batch.mixed = True
                     batch.items.append((content, callback, part))
                     if len(batch.items) >= batch.trigger:
                         batch.on_full()

@@ -20,6 +20,7 @@ from embeddedpulsar.client.arguments import DELIVER_AT, NO_OPTIONS
 from embeddedpulsar.client.producer.entry_encoder import make_encoder, part_limit
 from embeddedpulsar.client.producer.log_writer import CALLBACK_BACKLOG, DeduplicationSwitched
 from embeddedpulsar.client.producer.pending_entry import (
+    PATHS,
     SHUT,
     Event,
     SendCallback,
@@ -206,8 +207,11 @@ class Publisher:
                 self._attach_again()
             part, queue = txn._part_of(self), self.queue
             queue.batch.has_parts = True  # before a message of one is in it
-            if len(value) + len(part.id_column) <= self._txn_limit and queue.is_open:
-                extras = self._extras(self._txn_limit - len(value) - len(part.id_column), options)
+            room = self._txn_limit - len(value) - len(part.id_column)
+            # As `SendQueue.alone_max` says for others; but at level "flush" this does not wait for the disk.
+            is_open = PATHS[queue.state][0] and not self.session.is_limited and queue.log.keeper is None
+            if is_open and room >= 0:
+                extras = self._extras(room, options)
                 sent = None if extras is None else self._send_alone_in(part, value, extras)
                 if sent is not None:
                     return sent

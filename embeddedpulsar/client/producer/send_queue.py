@@ -310,11 +310,6 @@ class SendQueue:
         return singles, batched, group
 
     @property
-    def is_open(self) -> bool:
-        """Whether a small message that does not wait for the disk may be appended at once."""
-        return PATHS[self.state][0] and not self._is_limited and self.log.keeper is None
-
-    @property
     def is_empty(self) -> bool:
         return not self.singles and not self.items
 

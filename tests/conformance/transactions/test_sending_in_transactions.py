@@ -339,3 +339,15 @@ def test_a_later_send_takes_few_calls(tmp_path, durability, options):
                 "k",
                 message_id,
             )
+
+
+def test_a_batch_behind_columns(client, topic):
+    """The first messages of the transaction were no batch of the queue."""
+    producer = topic.producer(batching_enabled=True, batching_max_publish_delay_ms=60_000)
+    txn = client.new_transaction()
+    producer.send_many([b"a", b"b"], txn=txn)
+    producer.send_async(b"c", None, txn=txn)
+    producer.send_async(b"d", None)
+    producer.flush()
+    txn.abort()
+    assert read(client) == ["d"]
