@@ -201,9 +201,9 @@ class Producer(ProcessBound, Generic[T]):
         if (
             txn is not None
             and content.__class__ is self._raw
-            and properties is partition_key is ordering_key is sequence_id is replication_clusters is None
-            and event_timestamp is deliver_at is deliver_after is None
-            and disable_replication is False
+            and (properties is None and partition_key is None and ordering_key is None)
+            and (sequence_id is None and replication_clusters is None and event_timestamp is None)
+            and (deliver_at is None and deliver_after is None and disable_replication is False)
         ):
             check_transaction(txn)
             return self._publisher.send(content, None, txn)  # type: ignore[arg-type]
