@@ -25,7 +25,18 @@ INPUTS = 12
 OUTPUTS = ("first", "second", "third")
 # What a transaction passes: the log of decisions, the append of its messages, the journals of decisions and
 # of the subscription, the client.
-OTHERS = ("prepare", "abort_rec", "recovered", "lowest", "unlinked", "flush", "ending", "woken", "index_res")
+OTHERS = (
+    "prepare",
+    "abort_rec",
+    "recovered",
+    "compared",
+    "lowest",
+    "unlinked",
+    "flush",
+    "ending",
+    "woken",
+    "index_res",
+)
 """Of other ends, other levels and other processes; they have tests of their own."""
 ENDS = ("journal:word_cleared", "journal:older_unlinked", "journal:unlinked", "journal:end_stored")
 """Of journals that end, or are replaced."""
