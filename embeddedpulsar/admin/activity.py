@@ -196,7 +196,7 @@ class ActivityWatch:
 def _open_transactions(store: Store) -> dict[int, OpenTransaction]:
     if not store.transactions.exists:
         return {}
-    view = store.transactions.look()
+    view = store.transactions.open_view()
     try:
         return {transaction.txn_id: transaction for transaction in view.open_transactions()}
     finally:

@@ -247,7 +247,7 @@ class Transactions(SaysWhatThereIs):
                 )
             acked = self._acked_by(number)
             log.abort(number)
-            self._settle(acked)
+            self._catch_up_subscriptions(acked)
 
     def scale_transaction_coordinators(self, replicas: int) -> None:
         """Raises `NotAllowedError`: there is one coordinator, a journal that all processes write."""
@@ -302,7 +302,7 @@ class Transactions(SaysWhatThereIs):
                 if log is not None and prepared.txn_id == number:
                     acked = self._acked_by(number)
                     Transaction.resume(log, prepared).commit()
-                    self._settle(acked)
+                    self._catch_up_subscriptions(acked)
                     return
             raise TransactionNotFound(f"no transaction {text_of(number)} is prepared")
 
@@ -479,7 +479,7 @@ class Transactions(SaysWhatThereIs):
     @contextlib.contextmanager
     def _looking(self) -> Iterator[TransactionView]:
         with timing.translated:
-            view = self._store().transactions.look()
+            view = self._store().transactions.open_view()
             try:
                 yield view
             finally:
@@ -491,7 +491,7 @@ class Transactions(SaysWhatThereIs):
             acked = self._find(view, {number}).acked.get(number, {})
         return [(topic, name) for topic, names in acked.items() for name in names]
 
-    def _settle(self, subscriptions: list[tuple[str, str]]) -> None:
+    def _catch_up_subscriptions(self, subscriptions: list[tuple[str, str]]) -> None:
         """Have subscriptions follow a transaction that has ended, and wake their consumers. The next process
         that comes there would do so as well."""
         for topic, name in subscriptions:

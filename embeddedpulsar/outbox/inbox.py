@@ -191,12 +191,12 @@ def _handling(
         new = [
             message
             for message, origin in zip(messages, origins, strict=True)
-            if _note(session, table, message, origin)
+            if _insert_row(session, table, message, origin)
         ]
         if failpoints.ACTIVE:
             failpoints.hit("inbox:noted")
         yield new
-        _forget(session, table, origins, messages)
+        _remove_old_rows(session, table, origins, messages)
         session.commit()
     except BaseException:
         with contextlib.suppress(Exception):  # the connection may be gone; its transaction is, too
@@ -227,7 +227,7 @@ def _origin_of(message: Message[Any], consumer: Consumer[Any] | None) -> _Origin
     return _Origin(core.client.store.store_id.hex(), config.subscription_name, core)
 
 
-def _note(session: Session, table: str, message: Message[Any], origin: _Origin) -> bool:
+def _insert_row(session: Session, table: str, message: Message[Any], origin: _Origin) -> bool:
     """Add the row of a message. Returns whether it was not there."""
     message_id = message.message_id()
     # With the time of its publication: a store that was restored may give an id a second time.
@@ -253,7 +253,7 @@ def _note(session: Session, table: str, message: Message[Any], origin: _Origin) 
         return session.change(statement, row) > 0
 
 
-def _forget(
+def _remove_old_rows(
     session: Session, table: str, origins: Sequence[_Origin], messages: Sequence[Message[Any]]
 ) -> None:
     """Now and then, remove the rows of messages that are not delivered again."""

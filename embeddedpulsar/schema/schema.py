@@ -291,7 +291,7 @@ def origin_of(store: Callable[[], Store], topic: str, schema: Schema[Any] = BYTE
 
     writers = Writers(store, topic)
     if by_message:  # so that messages can be decoded when the client is closed
-        writers.look()
+        writers.refresh()
     return MessageOrigin(topic, schema, writers, by_message, TopicName.parse(topic).partition)
 
 
@@ -308,12 +308,12 @@ class Writers(dict[int, SchemaInfo | None]):
         self._store: Final = store
         self._topic: Final = topic
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         """Look all versions up that there are now."""
         for stored in self._store().schemas.document(self._topic).schemas:
             self[stored.version] = stored.info()
 
     def __missing__(self, version: int) -> SchemaInfo | None:
         if version != _NO_VERSION:
-            self.look()
+            self.refresh()
         return self.setdefault(version, None)  # deleted by force: it does not come back

@@ -347,7 +347,7 @@ class MaxReadPosition:
                 return known
             # From what is known, if that is near: to find the place of an offset takes longer than slots.
             is_near = known.word >= first or (known.word >> 32 == first >> 32 and first - known.word < _NEAR)
-            known = self._horizon = self._look(known if is_near else self._place_of(first))
+            known = self._horizon = self._advance(known if is_near else self._place_of(first))
             if not known.txn_id:
                 break
         return None
@@ -360,7 +360,7 @@ class MaxReadPosition:
             entry_id = 0
         return Horizon(word, Position(ledger_id, entry_id), _NO_ID)
 
-    def _look(self, start: Horizon) -> Horizon:
+    def _advance(self, start: Horizon) -> Horizon:
         """Look on for an undecided entry, up to the end of the log."""
         view = self._view
         for ledger_id in _ledgers_from(view.chain(), start.position.ledger_id):

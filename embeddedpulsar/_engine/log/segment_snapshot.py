@@ -521,10 +521,10 @@ class LogTransactions:
     def _transactions(self, info: SegmentInfo) -> TransactionEntries:
         known = self._looked_at.get(info.ledger_id)
         if known is None:
-            known = self._looked_at[info.ledger_id] = self._look(info)
+            known = self._looked_at[info.ledger_id] = self._read_entries(info)
         return known
 
-    def _look(self, info: SegmentInfo) -> TransactionEntries:
+    def _read_entries(self, info: SegmentInfo) -> TransactionEntries:
         ledger, first = self._since
         if not info.is_revised or info.ledger_id < ledger:
             return _NONE

@@ -88,11 +88,11 @@ class ChangeWatch:
         return True
 
     def watch_socket(self, fd: int) -> None:
-        """Let data that arrive at a socket end a wait, until `forget`. The caller reads them."""
+        """Let data that arrive at a socket end a wait, until `unwatch`. The caller reads them."""
         self._poller.register(fd, _READABLE)
         self._socket = fd
 
-    def forget(self) -> None:
+    def unwatch(self) -> None:
         """Watch no file and no socket any more."""
         if self._socket >= 0:
             with contextlib.suppress(OSError, KeyError, ValueError):  # it may be closed
@@ -150,7 +150,7 @@ class ChangeWatch:
             lock.acquire()
             if self._reader < 0:
                 return
-            self.forget()
+            self.unwatch()
             self._poller.close()
             reader, writer = self._reader, self._writer
             self._reader = self._writer = -1

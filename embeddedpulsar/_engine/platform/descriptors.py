@@ -167,7 +167,7 @@ class Usage:
         """How many users it has."""
         return self._users.get(name, 0)
 
-    def forget(self, name: str) -> None:
+    def discard(self, name: str) -> None:
         """Forget a thing that is closed."""
         self._users.pop(name, None)
         self._idle.pop(name, None)

@@ -83,10 +83,10 @@ class DamageChannel:
 
     def report(self, found: Damage) -> None:
         """Hand damage on. Without a lock that other processes wait for."""
-        self.note(found)
+        self.enqueue(found)
         self.hand_on()
 
-    def note(self, found: Damage) -> None:
+    def enqueue(self, found: Damage) -> None:
         """As `report`, under any lock; without listeners the log has it after the next `hand_on`."""
         if self._is_news(found):
             self._pending.append(found)

@@ -224,7 +224,7 @@ class InactiveTopics:
             self._is_closed = True
         finally:
             self._lock.release()
-        self._session.housekeeping.forget(self)
+        self._session.housekeeping.discard(self)
 
 
 class _Look:

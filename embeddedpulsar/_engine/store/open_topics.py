@@ -124,7 +124,7 @@ class OpenTopics:
             if topic is None or topic.closed or topic.is_deleted or not topic.ledger.is_in_place():
                 if topic is not None and not topic.closed:
                     self._let_go(topic, notes)
-                self._usage.forget(name)
+                self._usage.discard(name)
                 if opened is None:
                     return None
                 topic = self._topics[name] = opened
@@ -165,7 +165,7 @@ class OpenTopics:
     def look_at_policies(self) -> None:
         """Have every open topic notice changes of its policies, and then `on_policies`."""
         for topic in list(self._topics.values()):
-            topic.policies.look()
+            topic.policies.call_listeners()
         self.on_policies()
 
     def settle_transactions(self) -> None:
@@ -192,7 +192,7 @@ class OpenTopics:
     def _close(self, names: list[str], notes: list[str]) -> None:
         for name in names:
             topic = self._topics.pop(name, None)
-            self._usage.forget(name)
+            self._usage.discard(name)
             if topic is not None:
                 _close_logged(topic, notes)
 

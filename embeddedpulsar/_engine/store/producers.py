@@ -157,10 +157,10 @@ class SequenceMemory:
         """
         journal = self._journal
 
-        def look(_: Commit) -> tuple[Remembered | None, int]:
+        def read_known(_: Commit) -> tuple[Remembered | None, int]:
             return (journal.table.sequences.names.get(name) if self.is_on else None), journal.tail
 
-        known, tail = journal.section(look)
+        known, tail = journal.section(read_known)
         if known is None:
             return None
         if known.word == tail:
@@ -169,12 +169,12 @@ class SequenceMemory:
         if failpoints.ACTIVE:
             failpoints.hit("dedup:scanned")
 
-        def note(commit: Commit) -> int:
+        def remember(commit: Commit) -> int:
             commit([RememberProducer(max(scanned, known.highest), tail, False, name)])
             # Not only what was found: the process that trimmed the log meanwhile noted what was there.
             return self.known(name)
 
-        highest = journal.section(note)
+        highest = journal.section(remember)
         if failpoints.ACTIVE:
             failpoints.hit("dedup:remembered")
         return highest
@@ -193,7 +193,7 @@ class SequenceMemory:
         """
         journal = self._journal
 
-        def note(commit: Commit) -> None:
+        def record(commit: Commit) -> None:
             if not self.is_on or not self._is_in_use(name):
                 return
             tail, table = journal.tail, journal.table
@@ -207,7 +207,7 @@ class SequenceMemory:
                 ]
             )
 
-        journal.section(note)
+        journal.section(record)
         if failpoints.ACTIVE:
             failpoints.hit("dedup:remembered")
         if durable:
@@ -306,7 +306,7 @@ class SequenceMemory:
         """
         journal = self._journal
 
-        def look(_: Commit) -> tuple[dict[str, Remembered], int]:
+        def read_needed(_: Commit) -> tuple[dict[str, Remembered], int]:
             names = journal.table.sequences.names if self.is_on else {}
             needed = {
                 name: known
@@ -315,7 +315,7 @@ class SequenceMemory:
             }
             return needed, journal.tail
 
-        needed, tail = journal.section(look, lock_timeout_s)
+        needed, tail = journal.section(read_needed, lock_timeout_s)
         if not needed:
             return ledger_id
         highest = self._scan(tail, min(known.word for known in needed.values()), needed)
@@ -470,7 +470,7 @@ class Producers:
             # The caller never gets its registration (Ctrl-C, a time-out): it is given back, or the caller's
             # next attempt would find the name taken.
             if given:
-                self._leave(given[-1].producer_id, None)
+                self._detach(given[-1].producer_id, None)
             elif isinstance(error, (ProducerBusy, ProducerFenced)):
                 self._name_holders(error, name)
             raise
@@ -556,9 +556,9 @@ class Producers:
         """
         if registration.generation == fork.GENERATION:
             number = self._rejoined.pop(registration.producer_id, registration.producer_id)
-            self._leave(number, highest)
+            self._detach(number, highest)
 
-    def _leave(self, producer_id: int, highest: int | None) -> None:
+    def _detach(self, producer_id: int, highest: int | None) -> None:
         """Take a producer out. Later, if another process holds the lock for long: closing must not wait."""
         self._threads.pop(producer_id, None)
         try:
@@ -598,7 +598,7 @@ class Producers:
             while True:
                 generation = self._mailbox.generation
                 check_wanted()
-                granted, ahead = self._look(own)
+                granted, ahead = self._check_turn(own)
                 if granted is not None:
                     return granted
                 for uuid in ahead - watched:
@@ -614,8 +614,8 @@ class Producers:
             for uuid in watched:
                 self._mailbox.unwatch(uuid, _wake)
 
-    def _look(self, own: EnqueueProducer) -> tuple[AttachProducer | None, set[bytes]]:
-        def look(commit: Commit) -> tuple[AttachProducer | None, set[bytes]]:
+    def _check_turn(self, own: EnqueueProducer) -> tuple[AttachProducer | None, set[bytes]]:
+        def check_turn(commit: Commit) -> tuple[AttachProducer | None, set[bytes]]:
             self._check_not_terminated()
             self._promote(commit)
             table = self._table
@@ -624,7 +624,7 @@ class Producers:
                 raise ProducerFenced(f"producer {own.name!r} was fenced out while it waited")
             return connected, {producer.client_uuid for producer in table.everybody()} - {self._mailbox.uuid}
 
-        return self._section(look)
+        return self._section(check_turn)
 
     # -- being there -------------------------------------------------------------------------------
 
@@ -647,7 +647,7 @@ class Producers:
         lock = self._shared.lock
         try:
             lock.acquire(self._shared.lock_timeout_s)
-            self._shared.follow()
+            self._shared.catch_up()
             table = self._table
             number = self._rejoined.get(registration.producer_id, registration.producer_id)
             if number in table.fenced and not registration.epoch:

@@ -228,7 +228,7 @@ class SchemaRegistry:
         try:
             return read_schemas(self._path(entry))
         except (CorruptionError, ForeignFileError) as e:
-            self._session.damage.note(
+            self._session.damage.enqueue(
                 Damage(
                     e.path or "",
                     offset=e.offset or 0,

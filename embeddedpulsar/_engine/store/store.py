@@ -104,7 +104,7 @@ def change_policy(
         documents = session.policies
         change = documents.change_namespace if is_namespace(name) else documents.change_topic
 
-        def note(has_policy: bool) -> None:
+        def record_owner(has_policy: bool) -> None:
             if policy.owners and has_policy == (value is not None):
                 exists = partial(_exists, session)
                 documents.note_owner(policy.owners, name, has_policy, exists, durable=durable)
@@ -116,9 +116,9 @@ def change_policy(
         def write() -> None:
             if policy.amend is not None and value is not None:
                 changes[policy.key] = policy.amend(session, changes[policy.key])
-            note(True)
+            record_owner(True)
             change(name, changes, durable=durable)
-            note(False)  # a process that dies in between leaves a name too many
+            record_owner(False)  # a process that dies in between leaves a name too many
 
         session.control.change_policies(write)
     finally:
@@ -214,7 +214,7 @@ class StoreRegistry:
             self.in_memory[store.memory_url] = store
             store_root.ROOTS[store.memory_url] = store.root
 
-    def forget(self, key: StoreKey, store: Store) -> None:
+    def discard(self, key: StoreKey, store: Store) -> None:
         """Forget a store that this process has not open any more. Under the lock, or in a forked child."""
         if self.stores.get(key) is store:  # not one that came into its place
             del self.stores[key]
@@ -460,7 +460,7 @@ class Store:
             if self._folder is not None:
                 self._folder.close()  # so does this
             topics = self._topics.take_all()
-            REGISTRY.forget(_key(session.lease, self._refusal), self)
+            REGISTRY.discard(_key(session.lease, self._refusal), self)
             with contextlib.ExitStack() as closing:  # runs from the last to the first, whatever fails
                 # 3. The directory itself, last: it is what others take for "still in use".
                 closing.callback(session.lease.close)
@@ -752,7 +752,7 @@ class Store:
         self._inherited = session or self._inherited
         self._topics.after_fork_in_child()
         if session is not None:
-            REGISTRY.forget(_key(session.lease, self._refusal), self)
+            REGISTRY.discard(_key(session.lease, self._refusal), self)
             session.abandon()
 
     def __repr__(self) -> str:

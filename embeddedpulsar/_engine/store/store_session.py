@@ -484,13 +484,13 @@ class StoreSession:
         catalog_lock.check_reopened = self.check_in_place
         try:
             if self.control.join(self.boot) and os.path.exists(path):
-                self.use_catalog(Catalog(path, catalog_lock, report=self.damage.note))
+                self.use_catalog(Catalog(path, catalog_lock, report=self.damage.enqueue))
                 return
             try:
                 catalog_lock.acquire()
                 self.boot = self.control.join_or_claim(self.boot)
                 if self.control.is_current(self.boot) and os.path.exists(path):
-                    self.use_catalog(Catalog(path, catalog_lock, report=self.damage.note))
+                    self.use_catalog(Catalog(path, catalog_lock, report=self.damage.enqueue))
                 else:
                     self._heal(path, catalog_lock, clock)
                 self.control.share()
@@ -507,7 +507,7 @@ class StoreSession:
         that died while they made or deleted a topic, add what damage took from the catalog, and spare the
         next opening what this one had to read."""
         # Read now what the first look-up would read: whether something of it is damaged shows by that.
-        self.catalog.follow()
+        self.catalog.catch_up()
         is_index_due = self.catalog.is_index_due
         is_due = is_index_due or self.catalog.is_damaged or not self.directories.staging.is_empty
         if is_due and self.catalog.lock.try_acquire():
@@ -530,13 +530,13 @@ class StoreSession:
             self.settings,
             lambda name: self.catalog.find(name),
             lambda: words[StoreWord.POLICIES],
-            self.damage.note,
+            self.damage.enqueue,
         )
 
     def use_catalog(self, catalog: Catalog) -> None:
         """Use this catalog from now on."""
         self.catalog = catalog
-        self.directories = TopicDirectories(self.root, catalog, self.damage.note)
+        self.directories = TopicDirectories(self.root, catalog, self.damage.enqueue)
 
     def _heal(self, path: str, catalog_lock: FileLock, clock: Clock) -> None:
         """The first opening in a boot (or of a copy): repair what a power loss may have left.
@@ -546,7 +546,7 @@ class StoreSession:
         """
         for name in root_layout.DIRECTORIES:
             filesystem.make_directories(root_layout.in_root(self.root, name), mode=None)
-        catalog, is_new = _open_or_replace_catalog(path, catalog_lock, self.damage.note)
+        catalog, is_new = _open_or_replace_catalog(path, catalog_lock, self.damage.enqueue)
         self.use_catalog(catalog)
         self.directories.heal(clock.wall_ms())
         if is_new:
@@ -560,14 +560,16 @@ class StoreSession:
                 # The word was flushed before an id below it was used. Without a believable header it may be
                 # zeros: then the files are asked, with room for ids that only journals still mention.
                 if self.control.is_damaged:
-                    self.damage.note(Damage(self.control.path, reason="its header is damaged", kind=CONTROL))
+                    self.damage.enqueue(
+                        Damage(self.control.path, reason="its header is damaged", kind=CONTROL)
+                    )
                 lowest = 1 if known else self.directories.highest_ledger_id() + 1
                 if not self.control.is_next_id_possible():
                     reason = "the next ledger id was damaged"
-                    self.damage.note(Damage(self.control.path, reason=reason, kind=CONTROL))
+                    self.damage.enqueue(Damage(self.control.path, reason=reason, kind=CONTROL))
                 elif not known and self.control.header() is not None:
                     reason = "its words are damaged"
-                    self.damage.note(Damage(self.control.path, reason=reason, kind=CONTROL))
+                    self.damage.enqueue(Damage(self.control.path, reason=reason, kind=CONTROL))
                 self.control.adopt(self.boot, lowest if lowest == 1 else lowest + _ROOM_FOR_UNSEEN_IDS)
         finally:
             self.lock.release()
@@ -815,6 +817,6 @@ def _use_catalog(session: StoreSession, refusal: Refusal) -> None:
     path = root_layout.in_root(session.root, root_layout.CATALOG)
     lock = RefusedLock(root_layout.in_root(session.root, root_layout.CATALOG_LOCK), refusal.error)
     try:
-        session.use_catalog(Catalog(path, lock, is_read_only=True, report=session.damage.note))
+        session.use_catalog(Catalog(path, lock, is_read_only=True, report=session.damage.enqueue))
     except FileNotFoundError:
         raise CorruptionError(path=path, reason="it is missing", remedy=_REMEDY) from None

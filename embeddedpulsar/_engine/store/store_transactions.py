@@ -178,7 +178,7 @@ class StoreTransactions:
                     interval_s=self.interval_s,
                     most_open=host.settings.maxActiveTransactionsPerCoordinator,
                     longest_timeout_ms=host.settings.transactionMaxTimeoutInSeconds * 1000,
-                    report=host.damage.note,  # outcomes are asked for under locks
+                    report=host.damage.enqueue,  # outcomes are asked for under locks
                     check_in_place=host.check_in_place,
                     # Releases that know nothing of transactions are not to open the store.
                     before_first=partial(host.raise_format, REVISED_VERSION),
@@ -232,7 +232,7 @@ class StoreTransactions:
         finally:
             self._mutex.release()
 
-    def look(self) -> TransactionView:
+    def open_view(self) -> TransactionView:
         """What there is now, without a lock and without the log; to be closed by the caller.
 
         Raises:

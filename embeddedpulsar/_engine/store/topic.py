@@ -143,7 +143,7 @@ class LatePart(ABC, Generic[Part]):
         """The part. Errors are those of `_make`."""
         return self._made[None] if self._made else self._made.setdefault(None, self._make())
 
-    def look(self, done: list[str]) -> bool:
+    def run_due(self, done: list[str]) -> bool:
         """Begin what is due. Always False: it goes on in the background, which logs it."""
         self.get().start_if_due()
         return False
@@ -471,7 +471,7 @@ class Topic:
         self.group_words: Final = session.group_words
         source, words, settings = session.policies, session.control.words, session.settings
         self.policies: Final = HeldPolicies(source, words, (self.name, directory), clock.monotonic)
-        ledger.call_on_look(self.policies.look)
+        ledger.call_on_look(self.policies.call_listeners)
         opening = SubscriptionOpening(
             session, ledger, self.policies, clock, options.durability, self._check_open
         )
@@ -745,9 +745,9 @@ class Topic:
     def settle_transactions(self) -> None:
         """Have the log, and the subscriptions that are open here, follow transactions that ended elsewhere.
         Waits a moment for their locks; what is left is done by the next that gets one."""
-        timing.call_logged(partial(_settle, self.ledger.settle_transactions, _SETTLE_S))
+        timing.call_logged(partial(_attempt, self.ledger.settle_transactions, _SETTLE_S))
         for subscription in self._subscriptions:
-            timing.call_logged(partial(_settle, timing.within, _SETTLE_S, subscription.settle_transactions))
+            timing.call_logged(partial(_attempt, timing.within, _SETTLE_S, subscription.settle_transactions))
 
     def _close_all_idle(self) -> None:
         self._subscriptions.close_idle()
@@ -831,7 +831,7 @@ class Topic:
         self.offload.abandon()
 
 
-def _settle(call: Callable[..., object], *arguments: object) -> None:
+def _attempt(call: Callable[..., object], *arguments: object) -> None:
     # The next process in the lock follows the ends; nothing does in what is closed meanwhile.
     with contextlib.suppress(LockTimeout, AlreadyClosed):
         call(*arguments)

@@ -494,7 +494,7 @@ class TopicJournal:
                 raise TopicNotFound("the topic was deleted")
             # First what others have decided, then the dead, then the caller: it decides on the table as it is
             # now.
-            self.follow()
+            self.catch_up()
             dead = self._dead()
             if dead:
                 commit(self.replica.table.detach_commands(dead, REASON_DEAD))
@@ -507,7 +507,7 @@ class TopicJournal:
             while self.journal.damage:
                 self._report(self.journal.damage.pop(0)._replace(remedy=_REMEDY))
 
-    def follow(self) -> None:
+    def catch_up(self) -> None:
         """Catch up with the journal, after looking whether its word may be believed in this boot.
 
         Under the topic lock.

@@ -368,7 +368,7 @@ class TopicList:
     @property
     def version(self) -> int:
         """Rises when topics come, grow or go."""
-        self._catalog.follow()
+        self._catalog.catch_up()
         return self._catalog.version
 
     def partitions(self, name: str) -> int:

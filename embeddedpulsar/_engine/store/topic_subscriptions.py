@@ -426,7 +426,7 @@ class TopicSubscriptions:
 
     def _close(self, name: str) -> None:
         """Close and forget one. Under the lock, and without users."""
-        self._usage.forget(name)
+        self._usage.discard(name)
         self._opened.pop(name).close()
 
     def close_idle(self) -> None:
@@ -565,9 +565,9 @@ class LiveSettings:
         self._subscriptions = subscriptions
         self._limiting = BackgroundWork(timers.call_later, self._limit)
         self._read()
-        policies.listen(self._follow)
+        policies.listen(self._apply_changes)
 
-    def _follow(self) -> None:
+    def _apply_changes(self) -> None:
         before = self._limits()
         self._read()
         if self._limits() != before:

@@ -393,14 +393,14 @@ class TransactionTally:
         self._directory: Final = directory
         self._log: Final = log
         self._outcome: Final = outcome
-        self._forget()
+        self._reset()
 
-    def _forget(self) -> None:
+    def _reset(self) -> None:
         self._folded, self._read, self._seen = FoldedTransactions(), (0, 0), BEFORE_FIRST
         self._marks: dict[int, bytearray] = {}
         self._opened: dict[int, Position] = {}
 
-    def look(self) -> TopicTransactions:
+    def refresh(self) -> TopicTransactions:
         """What there is now. Reads the entries since the last look.
 
         Raises:
@@ -443,7 +443,7 @@ class TransactionTally:
             read = status.st_ino, status.st_mtime_ns
             if read != self._read:
                 # What it has is counted by it from now on, and all else anew.
-                self._forget()
+                self._reset()
                 self._folded, self._read = FoldedTransactions.read(self._directory), read
                 self._seen = self._folded.through
 

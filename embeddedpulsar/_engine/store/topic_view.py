@@ -142,7 +142,7 @@ class TopicView:
             return None
         try:
             timing.enter(self._lock, f"a look at {self._log.name}")
-            return tally.look()
+            return tally.refresh()
         finally:
             self._lock.release()
 

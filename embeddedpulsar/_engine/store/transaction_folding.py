@@ -212,7 +212,7 @@ class Folder:
             lock.release()
             lock.close()
         yield from self._fold_topic(log, name, directory, below)
-        yield from self._settle(name, directory)
+        yield from self._catch_up_subscriptions(name, directory)
 
     def _directory_of(self, name: str) -> str:
         """Of a topic that may have entries; empty if there is none."""
@@ -252,7 +252,7 @@ class Folder:
 
     # -- subscriptions -----------------------------------------------------------------------------
 
-    def _settle(self, name: str, directory: str) -> Iterator[None]:
+    def _catch_up_subscriptions(self, name: str, directory: str) -> Iterator[None]:
         """Have the subscriptions of a topic follow what has ended."""
         place = subscriptions_path(directory)
         with contextlib.suppress(FileNotFoundError):

@@ -109,7 +109,7 @@ class ProducerSession:
         return self.limiter is not None or self.max_message_size < self._most
 
     def refresh_policies(self) -> None:
-        self._topic.policies.look()
+        self._topic.policies.call_listeners()
 
     def attach(self, name: str | None) -> ProducerRegistration:
         """Register with the topic under ``name``, or under a name that the topic makes.

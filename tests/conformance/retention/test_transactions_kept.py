@@ -188,14 +188,14 @@ def test_a_quota_counts_what_can_be_read(site: Site, admin: Admin):
         if end:
             transaction.abort()
     quotas = topic_of(site).quotas
-    quotas.look([])
+    quotas.run_due([])
     assert not quotas.is_held
     transaction.commit()
-    quotas.look([])
+    quotas.run_due([])
     assert quotas.is_held
     assert received(consumer) == [b"x" * 10_000]
     consumer._core.acks.flush()
-    quotas.look([])
+    quotas.run_due([])
     assert not quotas.is_held
 
 

@@ -50,7 +50,7 @@ def test_changes_of_a_file_and_those_beside_it(watch: ChangeWatch, tmp_path: Pat
     watch.wait(0)
     os.unlink(tmp_path / name)
     assert watch.wait(LONG_S)
-    watch.forget()
+    watch.unwatch()
     (tmp_path / name).write_text("c")
     assert not watch.wait(0)
 
@@ -79,5 +79,5 @@ def test_data_at_a_socket(watch: ChangeWatch):
     ours.recv(1)
     assert not watch.wait(0)
     ours.close()
-    watch.forget()
+    watch.unwatch()
     theirs.close()

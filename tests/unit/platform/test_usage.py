@@ -28,7 +28,7 @@ def test_the_longest_idle_are_the_surplus():
     usage.begin("a")
     usage.end("a")
     assert usage.surplus() == ["b", "c"]
-    usage.forget("b")
+    usage.discard("b")
     assert usage.idle() == ["c", "d", "a"]
 
 
@@ -39,6 +39,6 @@ def test_what_is_kept_is_never_idle():
     usage.keep("a")
     usage.begin("a")
     assert not usage.end("a")
-    usage.forget("a")
+    usage.discard("a")
     usage.begin("a")
     assert usage.end("a")

@@ -126,7 +126,7 @@ def test_what_time_may_bring_is_looked_at_again(site: Site) -> None:
     topic.is_watched = True
     site.housekeeping.look_at(topic)
     site.pass_s(1)
-    site.housekeeping.forget(topic)
+    site.housekeeping.discard(topic)
     done = topic.done
     site.pass_s(1000)
     assert topic.done == done

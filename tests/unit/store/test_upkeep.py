@@ -32,7 +32,7 @@ class Looks:
             raise self.wanted_error
         return True
 
-    def look(self, done: list[str]) -> bool:
+    def run_due(self, done: list[str]) -> bool:
         self.looks += 1
         self.on_look()
         if self.error is not None:

@@ -204,7 +204,7 @@ class Housekeeping:
         if self._fork_generation == fork.GENERATION:
             self._due[topic.name] = topic
             if is_idle(self._soon):
-                self._arm(GATHER_S)
+                self._set_timer(GATHER_S)
 
     def watch(self, chore: Chore) -> None:
         """Look at a chore now and then, from the next look at a topic on."""
@@ -228,9 +228,9 @@ class Housekeeping:
             topic.note_full_disk()
             self._due[topic.name] = topic
         if is_idle(self._soon):
-            self._arm(GATHER_S)
+            self._set_timer(GATHER_S)
 
-    def forget(self, topic: Chore) -> None:
+    def discard(self, topic: Chore) -> None:
         """Forget a topic that is being closed."""
         if self._topics.get(topic.name) is topic:
             self._topics.pop(topic.name, None)
@@ -239,7 +239,7 @@ class Housekeeping:
         if self._watched.get(topic.name, (None,))[0] is topic:
             self._watched.pop(topic.name, None)
 
-    def _arm(self, delay_s: float) -> None:
+    def _set_timer(self, delay_s: float) -> None:
         self._soon = self._timer(delay_s, self._run)
 
     def _timer(self, delay_s: float, function: Callable[[], object]) -> Timer | None:
@@ -285,7 +285,7 @@ class Housekeeping:
         if not self._due:
             self._retry_s = _FIRST_RETRY_S
         elif is_idle(self._soon):  # another process does it, or stays in the lock of a topic
-            self._arm(self._retry_s)
+            self._set_timer(self._retry_s)
             self._retry_s = min(2 * self._retry_s, self._interval_s)
         next_at = min((at for _, _, at in list(self._watched.values())), default=math.inf)
         if next_at < math.inf and (is_idle(self._later) or next_at < self._later_at):
@@ -298,7 +298,7 @@ class Housekeeping:
         later = self._soon  # its topics were closed meanwhile
         if later is not None:
             later.cancel()
-        self._arm(PAUSE_S)
+        self._set_timer(PAUSE_S)
 
     def _look_again(self) -> None:
         """Look at what is due."""
@@ -344,7 +344,7 @@ class Housekeeping:
         if not isinstance(error, CorruptionError):
             notes.append(f"{name}: {undone}: {error}")
             return
-        self._timers.damage.note(
+        self._timers.damage.enqueue(
             Damage(
                 error.path or name,
                 offset=error.offset or 0,

@@ -61,8 +61,8 @@ def _is_wanted(value_of: ValueOf) -> bool:
 class BacklogQuotas:
     """Says whether the backlog of a topic is beyond a quota, and acts. A `Check` of `TopicUpkeep`.
 
-    Invariants: the bit `HELD` is set by `look` and by a producer that wants to attach, and cleared when
-    `look`, or a producer that is held back, finds that no quota for producers is exceeded any more. It is
+    Invariants: the bit `HELD` is set by `run_due` and by a producer that wants to attach, and cleared when
+    `run_due`, or a producer that is held back, finds that no quota for producers is exceeded any more. It is
     lost with a reboot, and found out again. Callers: any thread that holds no lock of a subscription.
     """
 
@@ -87,7 +87,7 @@ class BacklogQuotas:
         """Whether producers are held back. One read of a word."""
         return bool(self._log.words[TopicWord.STATE] & HELD)
 
-    def look(self, done: list[str]) -> bool:
+    def run_due(self, done: list[str]) -> bool:
         size, age = self._size_quota(), self._age_quota()
         marks = self._marks()
         for quota, through in ((size, self._beyond_size(marks)), (age, self._beyond_age(marks))):
@@ -213,7 +213,7 @@ class MessageExpiry:
     def is_wanted(self) -> bool:
         return self._policies.value(MESSAGE_TTL) > 0
 
-    def look(self, done: list[str]) -> bool:
+    def run_due(self, done: list[str]) -> bool:
         seconds = self._policies.value(MESSAGE_TTL)
         first_to_stay = self._log.find_by_publish_time(self._clock.wall_ms() - 1000 * seconds)
         moved = self._subscriptions.expire_through(first_to_stay.previous(), is_expiry=True)
@@ -243,7 +243,7 @@ class SubscriptionExpiry:
     def is_wanted(self) -> bool:
         return self._policies.value(SUBSCRIPTION_EXPIRATION) > 0
 
-    def look(self, done: list[str]) -> bool:
+    def run_due(self, done: list[str]) -> bool:
         minutes = self._policies.value(SUBSCRIPTION_EXPIRATION)
         since_ms = self._clock.wall_ms() - 60_000 * minutes
         for facts, durable in self._view().subscriptions():
@@ -273,7 +273,7 @@ class Check(Protocol):
     def is_wanted(self) -> bool:
         """Whether a policy asks for it. Cheap."""
 
-    def look(self, done: list[str]) -> bool:
+    def run_due(self, done: list[str]) -> bool:
         """Do what is due; adds what is to be logged to ``done``. True if there is more to do at once."""
 
 
@@ -388,7 +388,7 @@ class TopicUpkeep:
         self._due[number] = now + check.every_s
         try:
             # With a deadline: a thread that closes the topic waits, and holds the table of topics.
-            is_again = timing.within(PATIENCE_S, check.look, done)
+            is_again = timing.within(PATIENCE_S, check.run_due, done)
         except LockTimeout:
             self._due[number] = 0.0
             raise
@@ -417,7 +417,7 @@ class TopicUpkeep:
             self._is_closed = True
         finally:
             trimming.lock.release()
-        self._housekeeping.forget(self)
+        self._housekeeping.discard(self)
         trimming.close()
 
     def abandon(self) -> None:

@@ -546,13 +546,13 @@ def _check_topic(root: str, directory: str, is_closed: bool, meter: ProgressMete
     """One report; none of a topic that is deleted meanwhile."""
     reports: list[CheckReport] = []
 
-    def look() -> list[Problem]:
+    def read_topic() -> list[Problem]:
         reports.append(_look_at(directory, meter))
         return reports[-1].problems
 
     # Listed before the topic is read: one that is deleted meanwhile still counts its subscriptions.
     subscriptions = _subscriptions(directory)
-    problems = _steady(root, is_closed, look)
+    problems = _steady(root, is_closed, read_topic)
     # A topic that is gone was deleted beside the check, which is no damage; of a closed store it is.
     if is_closed or os.path.isdir(directory):
         name = _name_of(directory)

@@ -438,7 +438,7 @@ class Catalog:
         try:
             self._mutex.acquire()
             # Under the mutex, one `fstat` when nothing is new.
-            self.follow()
+            self.catch_up()
             return self._table.find(name)
         finally:
             self._mutex.release()
@@ -464,7 +464,7 @@ class Catalog:
     def _ask(self, question: Callable[[CatalogTable], Answer]) -> Answer:
         try:
             self._mutex.acquire()
-            self.follow()
+            self.catch_up()
             return question(self._table)
         finally:
             self._mutex.release()
@@ -477,7 +477,7 @@ class Catalog:
         # First what is there, so that only what comes later is collected.
         try:
             self._mutex.acquire()
-            self.follow()
+            self.catch_up()
             self._watchers.append(changed)
         finally:
             self._mutex.release()
@@ -487,7 +487,7 @@ class Catalog:
         """The names collected since the last call, each once."""
         try:
             self._mutex.acquire()
-            self.follow()
+            self.catch_up()
             names = list(changed)
             changed.clear()
         finally:
@@ -504,20 +504,20 @@ class Catalog:
 
     def namespaces(self) -> list[str]:
         """All namespaces, the built-in ones first."""
-        self.follow()
+        self.catch_up()
         return list(self._table.namespaces)
 
     def has_namespace(self, name: str) -> bool:
         """Whether ``tenant/namespace`` exists."""
-        self.follow()
+        self.catch_up()
         return name in self._table.namespaces
 
     def tenants(self) -> list[str]:
         """All tenants, the built-in ones first."""
-        self.follow()
+        self.catch_up()
         return list(self._table.tenants)
 
-    def follow(self) -> None:
+    def catch_up(self) -> None:
         """Apply what other processes appended."""
         try:
             self._mutex.acquire()
@@ -572,7 +572,7 @@ class Catalog:
         writer did not finish is no damage, and is overwritten. Under `lock`."""
         try:
             self._mutex.acquire()
-            self.follow()
+            self.catch_up()
             # No process is writing, since the lock is held: what is there stays so.
             behind = os.fstat(self._fd).st_size - self._end
             if behind < RECORD_SIZE:
@@ -653,7 +653,7 @@ class Catalog:
     def _replace_index(self) -> None:
         try:
             self._mutex.acquire()
-            self.follow()
+            self.catch_up()
             topics, ended, lives = self._table.merged()
             # 2. The index, as a whole. Until then the old one holds, with more records after it.
             covers = self._seed, self._crc, self._last, self._end
@@ -703,39 +703,39 @@ class Catalog:
     # -- writing -----------------------------------------------------------------------------------
 
     def append_topic(self, entry: TopicEntry, now_ms: int, *, durable: bool) -> None:
-        """Add a topic. Under `lock`, after `follow`."""
+        """Add a topic. Under `lock`, after `catch_up`."""
         if entry.is_made and "/" not in entry.directory:
             self._append(catalog_record.TOPIC, catalog_record.encode_topic(entry), now_ms, durable)
         else:
             self.append_topics([entry], now_ms, durable=durable)
 
     def append_topics(self, entries: Sequence[TopicEntry], now_ms: int, *, durable: bool) -> None:
-        """Add topics, in one record, which must not be too large. Under `lock`, after `follow`."""
+        """Add topics, in one record, which must not be too large. Under `lock`, after `catch_up`."""
         self._append(catalog_record.TOPICS, catalog_record.encode_topics(entries), now_ms, durable)
 
     def append_topic_made(self, entry: TopicEntry, now_ms: int, *, durable: bool) -> None:
-        """Note that a topic has its directory. Under `lock`, after `follow`."""
+        """Note that a topic has its directory. Under `lock`, after `catch_up`."""
         self._append(catalog_record.TOPIC_MADE, catalog_record.encode_topics([entry]), now_ms, durable)
 
     def append_topic_deleted(self, entry: TopicEntry, now_ms: int, *, durable: bool) -> None:
-        """Remove a topic, with all its partitions. Under `lock`, after `follow`."""
+        """Remove a topic, with all its partitions. Under `lock`, after `catch_up`."""
         payload = catalog_record.encode_topic_deleted(entry.name, entry.incarnation)
         self._append(catalog_record.TOPIC_DELETED, payload, now_ms, durable)
 
     def append_namespace(self, name: str, now_ms: int, *, durable: bool) -> None:
-        """Add a namespace. Under `lock`, after `follow`."""
+        """Add a namespace. Under `lock`, after `catch_up`."""
         self._append(catalog_record.NAMESPACE, catalog_record.encode_namespace(name), now_ms, durable)
 
     def append_namespace_deleted(self, name: str, now_ms: int) -> None:
-        """Remove a namespace, durably. Under `lock`, after `follow`."""
+        """Remove a namespace, durably. Under `lock`, after `catch_up`."""
         self._append(catalog_record.NAMESPACE_DELETED, catalog_record.encode_namespace(name), now_ms, True)
 
     def append_tenant(self, name: str, now_ms: int, *, durable: bool) -> None:
-        """Add a tenant. Under `lock`, after `follow`."""
+        """Add a tenant. Under `lock`, after `catch_up`."""
         self._append(catalog_record.TENANT, catalog_record.encode_namespace(name), now_ms, durable)
 
     def append_tenant_deleted(self, name: str, now_ms: int) -> None:
-        """Remove a tenant, durably. Under `lock`, after `follow`."""
+        """Remove a tenant, durably. Under `lock`, after `catch_up`."""
         self._append(catalog_record.TENANT_DELETED, catalog_record.encode_namespace(name), now_ms, True)
 
     def _append(self, kind: int, payload: bytes, now_ms: int, durable: bool) -> None:
@@ -768,7 +768,7 @@ class Catalog:
             self._flushing.acquire()
             try:
                 self._mutex.acquire()
-                self.follow()
+                self.catch_up()
                 end, crc, time_ms = self._end, self._crc, self._time_ms
             finally:
                 self._mutex.release()

@@ -427,8 +427,8 @@ class HeldPolicies:
     changes with every change of a policy in the store.
 
     Invariants: a value is that of the documents as they were when the word had its present value. While a
-    change is under way the word is odd, and documents that were read then are read again. When `look`
-    returns, the listeners have followed every change that was made before it was called.
+    change is under way the word is odd, and documents that were read then are read again. When
+    `call_listeners` returns, the listeners have followed every change that was made before it was called.
     Callers: any thread, a signal handler too. Listeners run in the thread that sees the change first, which
     may hold the lock of the topic or of a subscription: they take no lock, and wait for nothing. Other
     threads wait for them, because one that finds the values read but not followed would use the old ones.
@@ -518,7 +518,7 @@ class HeldPolicies:
             answer = held.values[question] = question(lambda policy: self._value_in(held, policy))
         return answer
 
-    def look(self) -> None:
+    def call_listeners(self) -> None:
         """Call the listeners if policies of this topic were changed. Some 50 ns if none was in the store."""
         if self._words[_POLICIES] != self._followed and self._listeners:
             with contextlib.suppress(StorageError, OSError):  # the next that needs a value raises it
@@ -527,7 +527,7 @@ class HeldPolicies:
     def listen(self, listener: Callable[[], object]) -> None:
         """Call ``listener()`` after each change of these policies, until `unlisten`."""
         self._listeners[listener] = None
-        self.look()
+        self.call_listeners()
 
     def unlisten(self, listener: Callable[[], object]) -> None:
         """Undo `listen`. Idempotent."""
@@ -539,12 +539,12 @@ class HeldPolicies:
             lock.acquire(True, _PATIENCE_S)
             word = self._words[_POLICIES]
             if word != self._followed:
-                self._follow(word)
+                self._reload(word)
             return self._held
         finally:
             lock.release()
 
-    def _follow(self, word: int) -> None:
+    def _reload(self, word: int) -> None:
         before = self._held
         seen = word if not word & 1 or self._is_abandoned(word) else _NEVER
         documents = self._source.documents(self._name, self._directory)
@@ -602,9 +602,9 @@ class PolicyWatch:
         if word != self._seen:
             self._seen = word
             with contextlib.suppress(RuntimeError):  # the store is being closed
-                self._chores.call_later(0.0, self._look)
+                self._chores.call_later(0.0, self._poll)
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         self._look_at_all()
         self._mailbox.ring_self()
 

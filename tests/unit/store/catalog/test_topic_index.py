@@ -117,7 +117,7 @@ def test_who_only_reads_lets_go_of_what_an_index_covers(site: Site):
     rng, writer, reader = random.Random(1), site.open(), site.open()
     for _ in range(20 * AFTER):
         site.change(writer, rng)
-        reader.follow()
+        reader.catch_up()
     assert reader._table.changes <= 2 * AFTER and reader._table.index is not None
     site.check(reader)
 

@@ -76,20 +76,20 @@ def test_listeners_are_called_for_changes_of_this_topic_alone(site: Site) -> Non
         seen.append(site.held.value(MAX_PRODUCERS))
 
     site.held.listen(note)
-    site.held.look()
+    site.held.call_listeners()
     site.raise_word()
     site.documents.change_namespace("public/other", {"max_producers_per_topic": 9}, durable=False)
     site.raise_word()
-    site.held.look()
+    site.held.call_listeners()
     assert seen == []
     site.change(max_producers_per_topic=3)
-    site.held.look()
-    site.held.look()
+    site.held.call_listeners()
+    site.held.call_listeners()
     assert seen == [3]
     site.held.unlisten(note)
     site.held.unlisten(note)
     site.change(max_producers_per_topic=4)
-    site.held.look()
+    site.held.call_listeners()
     assert seen == [3]
 
 
@@ -101,13 +101,13 @@ def test_a_listener_that_a_signal_handler_overtakes_is_called_again(site: Site) 
         taken = site.held.value(MAX_PRODUCERS)
         if taken == 3:
             site.change(max_producers_per_topic=4)
-            site.held.look()
+            site.held.call_listeners()
         used.append(taken)
 
     site.held.listen(follow)
     assert site.held.value(MAX_PRODUCERS) == 7
     site.change(max_producers_per_topic=3)
-    site.held.look()
+    site.held.call_listeners()
     assert used == [4, 3, 4]
 
 
@@ -124,13 +124,13 @@ def test_a_look_waits_until_the_listeners_have_followed(site: Site) -> None:
         used.append(taken)
 
     def look() -> None:
-        site.held.look()
+        site.held.call_listeners()
         found.append(list(used))
 
     assert site.held.value(MAX_PRODUCERS) == 7
     site.held.listen(follow)
     site.change(max_producers_per_topic=3)
-    first = threads.start_daemon(site.held.look, "following")
+    first = threads.start_daemon(site.held.call_listeners, "following")
     assert is_following.wait(10)
     second = threads.start_daemon(look, "looking")
     second.join(0.05)
@@ -177,7 +177,7 @@ def test_a_damaged_document_is_raised_by_a_value_and_not_by_a_look(site: Site) -
     Path(filenames.policies_path(str(site.directory))).write_bytes(b"no document")
     site.raise_word()
     site.raise_word()
-    site.held.look()
+    site.held.call_listeners()
     with pytest.raises(StorageError):
         site.held.value(MAX_PRODUCERS)
 
@@ -191,7 +191,7 @@ def test_a_listener_that_cannot_read_its_policy_concerns_no_other(site: Site) ->
 
     site.held.listen(fail)
     site.held.listen(lambda: seen.append(site.held.value(MAX_PRODUCERS)))
-    site.held.look()
+    site.held.call_listeners()
     site.change(max_producers_per_topic=3)
     assert site.held.value(MAX_PRODUCERS) == 3
     assert seen == [3]
@@ -210,7 +210,7 @@ def test_an_append_does_not_fail_where_a_document_cannot_be_opened(
     with monkeypatch.context() as patch:
         patch.setattr(site.documents, "documents", no_descriptors)
         site.raise_word()
-        site.held.look()
+        site.held.call_listeners()
         with pytest.raises(OSError, match="too many"):
             site.held.value(MAX_PRODUCERS)
     assert site.held.value(MAX_PRODUCERS) == 7
