@@ -389,7 +389,9 @@ class Transactions(SaysWhatThereIs):
 
         def body(view: SubscriptionView) -> TransactionPendingAckStats:
             pending = _pending_of(view)
-            was_used = view.look(lambda state: state.pending_acks.committed + state.pending_acks.aborted)
+            was_used = view.read_state(
+                lambda state: state.pending_acks.committed + state.pending_acks.aborted
+            )
             return TransactionPendingAckStats(
                 READY if pending or was_used else _UNUSED,
                 len(pending),
@@ -434,7 +436,7 @@ class Transactions(SaysWhatThereIs):
 
         # An entry that the topic does not have is nothing to any subscription, so the log is asked first.
         def body(view: SubscriptionView) -> PositionInPendingAckStats:
-            state = view.look(lambda state: _state_of(state, position, batch_index))
+            state = view.read_state(lambda state: _state_of(state, position, batch_index))
             return PositionInPendingAckStats(state or "NotInPendingAck")
 
         def exists(used: Topic | None) -> bool:
@@ -667,7 +669,7 @@ def _text_of_pair(pair: tuple[int, int]) -> str:
 def _pending_of(view: SubscriptionView) -> tuple[PendingTransaction, ...]:
     with late_imports():
         from embeddedpulsar._engine.subscription.log_queries import pending_transactions
-    return view.look(pending_transactions) or ()
+    return view.read_state(pending_transactions) or ()
 
 
 def _state_of(state: Any, position: Position, batch_index: int | None) -> str:

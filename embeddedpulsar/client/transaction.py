@@ -428,7 +428,7 @@ class Transaction(ProcessBound):
         self._engine.commit(must_flush=True if self._flushes else None)
         if failpoints.ACTIVE:
             failpoints.hit("client_txn:committed")
-        self._leave()
+        self._detach()
 
     def _finish_sends(self) -> None:
         """Store what is queued in this transaction; a failure is noted, and makes of the commit an abort."""
@@ -470,7 +470,7 @@ class Transaction(ProcessBound):
         # may as well fail.
         timing.within(_PATIENCE_S, self._finish_sends)
         self._engine.abort()
-        self._leave()
+        self._detach()
 
     def prepare(self, label: str = "", *, deadline_ms: int = 0) -> PreparedTransaction:
         """Have it wait for `commit` or `abort`, by whatever process, also after a reboot: the first of two
@@ -508,10 +508,10 @@ class Transaction(ProcessBound):
     def _prepare(self, label: str, deadline_ms: int) -> PreparedTransaction:
         self._finish_sends()
         prepared = self._engine.prepare(label, deadline_ms)
-        self._leave()
+        self._detach()
         return shown(prepared)
 
-    def _leave(self) -> None:
+    def _detach(self) -> None:
         self._is_left = True
         self._parts.clear()
         self._subscriptions.clear()
@@ -623,7 +623,7 @@ class JoinedTransaction(Transaction):
             f"the transaction {self} was begun by another process, and only that one can prepare it"
         )
 
-    def _leave(self) -> None:
+    def _detach(self) -> None:
         self._is_left = True
 
     def _end_block(self) -> None:

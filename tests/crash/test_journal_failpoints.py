@@ -42,7 +42,9 @@ def consume(root: Path, report: Report) -> None:
         order = random.Random(5).sample(range(ENTRIES), ENTRIES)
         for number in range(0, ENTRIES, 3):
             if number % 15 == 0:
-                assert consumer.arm(consumer.version)  # the active one waits, and is woken by a newcomer
+                assert consumer.request_wakeup(
+                    consumer.version
+                )  # the active one waits, and is woken by a newcomer
                 standby = subscription.attach("d", ConsumerType.Failover)
                 consumer.detach()
                 standby.detach()
@@ -114,7 +116,7 @@ def transact(root: Path, report: Report) -> None:
             if number % 2:
                 assert consumer.end_transaction((0, number), outcome) in (True, False)
             if number % 6 == 5:
-                assert consumer.arm(consumer.version)
+                assert consumer.request_wakeup(consumer.version)
                 subscription.attach("d", ConsumerType.Failover).detach()
 
 

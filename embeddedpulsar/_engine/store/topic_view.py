@@ -182,7 +182,7 @@ class TopicView:
             StorageError: the files of one of them cannot be read.
         """
         positions = [
-            view.look(lambda state: state.mark_delete)
+            view.read_state(lambda state: state.mark_delete)
             for name, view in self._following().items()
             if not name.startswith(NON_DURABLE_PREFIX)
         ]
@@ -196,7 +196,7 @@ class TopicView:
             StorageError: its files cannot be read.
         """
         view = self._view(subscription_directory_name(name))
-        if view.look(lambda state: state.name) != name:
+        if view.read_state(lambda state: state.name) != name:
             raise SubscriptionNotFound(f"{self._log.name} has no subscription {name!r}")
         return view
 

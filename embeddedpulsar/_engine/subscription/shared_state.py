@@ -240,7 +240,7 @@ class Summaries:
         self._clock: Final = clock
         self._bytes = 0  # of the last one that this process wrote
 
-    def follow(self) -> None:
+    def write_if_due(self) -> None:
         """Write a summary after a commit if the last one is far behind."""
         if not replica.is_worth_it(self._replica.state):
             return
@@ -608,7 +608,7 @@ class SharedState:
             with contextlib.suppress(ValueError):  # a state too large for a snapshot has no checkpoints
                 self.commit([checkpoint_of(replica.state)])
         else:
-            self._summaries.follow()
+            self._summaries.write_if_due()
         if self.open_range.consumer_id:
             self._journal_range()
         return effects
@@ -754,7 +754,7 @@ class SharedState:
                 damaged = "its words are damaged" if is_trusted else "its header is damaged"
             is_known = self.control.is_word_known or files.is_volatile(self.directory)
             known = words_position(self.control, self.control.words[SubscriptionWord.JOURNAL])
-            self.control.forget()
+            self.control.clear_words()
             word = self.control.words[SubscriptionWord.JOURNAL]
             if known is not None:
                 known = min(known, log_end)
@@ -831,7 +831,7 @@ class SharedState:
 
     # -- after the lock ----------------------------------------------------------------------------
 
-    def note(self, text: str) -> None:
+    def log_later(self, text: str) -> None:
         """Log something when the lock is free again. Inside `transact`."""
         self._notes.append(text)
 

@@ -230,7 +230,7 @@ class SubscriptionLives:
             )
         self.name = self.name or stored
 
-    def take(self) -> SharedState | None:
+    def pop_current(self) -> SharedState | None:
         """Return what is open, for the caller to close; close all that ended before."""
         shared, self._current = self._current, None
         ended, self._ended = self._ended, []
@@ -664,7 +664,7 @@ class Subscription:
     def close(self) -> None:
         """Detach the consumers attached through this object, flush what level "interval" owes, and give files
         and maps back. Idempotent."""
-        shared = self._lives.take()
+        shared = self._lives.pop_current()
         self._liveness_monitor.end()
         try:
             if shared is not None:

@@ -127,7 +127,7 @@ class SubscriptionControl(ControlFile):
         there is nothing to recover. Under the lock."""
         return cls.create(directory, 0, boot, _NOTHING_YET)
 
-    def forget(self) -> None:
+    def clear_words(self) -> None:
         """Clear every word but those that the files are compared with. First step of a recovery.
 
         A mark-delete position of zeros is behind the true one.
@@ -300,7 +300,7 @@ class Freshness:
     """The epoch of a subscription beside the one that a consumer follows.
 
     Role: while ``epoch[()]`` equals `seen`, nothing that was read is void. A consumer compares the two for
-    each message it gives to the application; where they differ, `Attachment.look` finds out.
+    each message it gives to the application; where they differ, `Attachment.catch_up` finds out.
 
     Attributes:
         epoch: the word, a view without dimensions: reading it costs two thirds of ``words[EPOCH]``. Raises

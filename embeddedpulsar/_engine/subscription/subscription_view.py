@@ -147,7 +147,7 @@ class SubscriptionView:
         # The commit word that the replica has followed, if nothing was to be mended then; 0 otherwise.
         self._followed = 0
 
-    def look(self, body: Callable[[SubscriptionState], R]) -> R | None:
+    def read_state(self, body: Callable[[SubscriptionState], R]) -> R | None:
         """``body(state)``, which must neither change nor keep the state; None if there is no subscription.
 
         Raises:
@@ -177,11 +177,11 @@ class SubscriptionView:
     def unacked_entries(self, log: Log) -> Iterator[EntryView]:
         """The entries of the topic that are not acknowledged, in order, chunked messages whole, up to the
         tail. What others acknowledge meanwhile may be left out."""
-        return unacked_entries(log, self.look)
+        return unacked_entries(log, self.read_state)
 
     def redeliveries(self, ledger_id: int, entry_id: int) -> int:
         """How often an entry was delivered again; 0 on Exclusive and Failover, which do not count."""
-        return self.look(lambda state: state.dispatch.redeliveries(ledger_id, entry_id)) or 0
+        return self.read_state(lambda state: state.dispatch.redeliveries(ledger_id, entry_id)) or 0
 
     def facts(self, is_alive: Callable[[bytes], bool]) -> SubscriptionFacts | None:
         """Everything of interest; None if there is no subscription.
@@ -197,7 +197,7 @@ class SubscriptionView:
                 return facts
             return self._with_taken(facts, state, control)
 
-        return self.look(body)
+        return self.read_state(body)
 
     def _with_taken(
         self, facts: SubscriptionFacts, state: SubscriptionState, control: SubscriptionControl
@@ -226,12 +226,12 @@ class SubscriptionView:
         """Whether the subscription exists; then the replica is up to date."""
         if self._is_current():
             return True
-        is_there = self._follow()
+        is_there = self._catch_up()
         journal = self._journal
         if journal is not None and journal.damage:
             # Without the lock: the control words may have been those of a moment before it was made.
             self.close()
-            is_there = self._follow()
+            is_there = self._catch_up()
             journal = self._journal
         if journal is None or not (journal.damage or journal.is_behind):
             return is_there
@@ -251,7 +251,7 @@ class SubscriptionView:
             and _is_named(control)
         )
 
-    def _follow(self) -> bool:
+    def _catch_up(self) -> bool:
         self._followed = 0
         journal = self._opened()
         if journal is None:

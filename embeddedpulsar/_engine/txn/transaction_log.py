@@ -441,9 +441,9 @@ class TransactionLog:
             if timer is not None:
                 timer.cancel()
             with contextlib.suppress(RuntimeError):  # the store is being closed
-                self._timer = self.options.call_later(seconds, self._look)
+                self._timer = self.options.call_later(seconds, self._poll_awaited)
 
-    def _look(self) -> None:
+    def _poll_awaited(self) -> None:
         self._timer = None
         is_any, pause_s = False, _BACKSTOP_S
         try:

@@ -220,7 +220,7 @@ class AckGroupingTracker:
         position = (ledger, entry)
         flags = self.open.get(position)
         if index < 0 or size == 1:
-            self.forget(position)
+            self.discard(position)
             self.complete(position)
         elif flags is not None:
             if index < len(flags):
@@ -506,7 +506,7 @@ class AckGroupingTracker:
             self.flush_full()
         elif not self.ready:
             if not self.armed:
-                self.arm()
+                self.set_timer()
             self.ready = self._ring is not None
             if not self.armed:
                 self.ready = False  # the timer ran in between
@@ -519,14 +519,14 @@ class AckGroupingTracker:
                 self.flush_full(_PATIENCE_S)
         except BaseException:  # of the subscription, the system, or an interrupt: it stays collected
             if not self.armed:
-                self.arm(_RETRY_S)
+                self.set_timer(_RETRY_S)
             raise
 
     def flush_full(self, patience_s: float = 0.0) -> None:
         """Write a full group, unless a lock is held; then the timer writes it as soon as the lock is free."""
         if self._is_interrupted:
             if not self.armed:
-                self.arm()
+                self.set_timer()
         elif not (self.armed and self._backoff.pause_s):
             self._try_to_flush(patience_s)
 
@@ -547,7 +547,7 @@ class AckGroupingTracker:
             self.most_quick = min(max(len(self.done) + _STRIDE, _MOST_QUICK), MOST_ENTRIES - 1)
             pause_s = self._backoff.next()
             if not self.armed:
-                self.arm(pause_s)
+                self.set_timer(pause_s)
             if self._backoff.is_long(self._attachment.progress()):
                 self._warn(error)
 
@@ -556,7 +556,7 @@ class AckGroupingTracker:
         """Number of collected acknowledgements that are not written: entries, and cumulative ones."""
         return len(self.done) + len(self._partial) + (self._cumulative is not None)
 
-    def arm(self, delay_s: float = 0.0) -> None:
+    def set_timer(self, delay_s: float = 0.0) -> None:
         try:
             self.armed = True
             self._arm(delay_s or self._group_time_s, self._on_timer)
@@ -571,7 +571,7 @@ class AckGroupingTracker:
         except AlreadyClosed:
             return  # the consumer is closed, and later acknowledgements have no effect
         except Exception as error:  # noqa: BLE001 - a raw OSError, too: it is still owed
-            self.arm(_RETRY_S)
+            self.set_timer(_RETRY_S)
             self._warn(error)
 
     def _warn(self, error: Exception) -> None:
@@ -722,7 +722,7 @@ class AckGroupingTracker:
             if 0 in flags:  # otherwise it was acknowledged meanwhile
                 self.open.setdefault(position, flags)
 
-    def forget(self, position: RawPosition) -> None:
+    def discard(self, position: RawPosition) -> None:
         """Drop a delivered batch that will be fetched again, or was acknowledged in another way."""
         self.open.pop(position, None)
         self._left_out.pop(position, None)

@@ -211,7 +211,7 @@ class Redelivery:
         """Drop entries that will be fetched again, by this consumer or another. Under the queue's lock."""
         self._core.drop_fetched(set(positions))
         for position in positions:
-            self._core.acks.forget(position)
+            self._core.acks.discard(position)
             if self._nacks:
                 self._nacks[None].discard(position)
             if self.unacked is not None:
@@ -277,7 +277,7 @@ class ConsumerMeter:
         self._timer: Timer | None = None
         self._is_closed = False
         if self._interval_s:
-            self._arm()
+            self._set_timer()
 
     def totals(self) -> tuple[int, int, int]:
         """Messages received, their payload bytes, and acknowledgements written, so far."""
@@ -309,7 +309,7 @@ class ConsumerMeter:
             self._timer.cancel()
             self._timer = None
 
-    def _arm(self) -> None:
+    def _set_timer(self) -> None:
         mine = weakref.ref(self)  # the timer must not keep a dropped consumer alive
 
         def on_timer() -> None:
@@ -322,7 +322,7 @@ class ConsumerMeter:
     def _on_timer(self) -> None:
         if self._is_closed:
             return
-        self._arm()
+        self._set_timer()
         totals = self.totals()
         messages, size, acks = (now - before for now, before in zip(totals, self._before, strict=True))
         self._before, self._begun = totals, self._session.monotonic()
@@ -371,13 +371,13 @@ class ConsumerClosing:
             self._let_go()
             return
         try:
-            self._leave()
+            self._flush_and_detach()
         except BaseException as error:
             if timing.is_interrupt(error):
                 core.session.client.abandon(core.session.abandoned)  # the consumer is closed anyway
             raise
 
-    def _leave(self) -> None:
+    def _flush_and_detach(self) -> None:
         core = self._core
         core.acks.refuse()
         try:
@@ -397,7 +397,7 @@ class ConsumerClosing:
         finally:
             self._shut("the consumer is closed; subscribe again")
             try:
-                core.session.leave()
+                core.session.detach()
             finally:
                 core.session.release()
 
@@ -469,7 +469,7 @@ class ConsumerCore:
         session.keep_rates(self.queue, self.delivery)
         self._messages: Final = self.queue.messages
         self.fetched: Any = self._messages
-        """Has `popleft`, which is `take` for a caller that has compared the epochs."""
+        """Has `popleft`, which is `pop_message` for a caller that has compared the epochs."""
         self._delivers_singly = session.attachment.delivers_singly
         self._notes_entries = self._delivers_singly
         self._last_handed: EntryView | None = None
@@ -491,18 +491,20 @@ class ConsumerCore:
         meter = ConsumerMeter(session, self.queue, self.acks)
         self.stats = meter.snapshot
         self._closing = ConsumerClosing(self, meter)
-        self.receiver: MessageReceiver = MessageReceiver(session.client, config, self.delivery, self.take)
+        self.receiver: MessageReceiver = MessageReceiver(
+            session.client, config, self.delivery, self.pop_message
+        )
         fork.register(self)
 
     @cached_property
     def batches(self) -> BatchReceiver:
         """Receives several at once; made by the first call that asks for them."""
         policy, size = self.config.batch_receive, self.config.receiver_queue_size
-        return BatchReceiver(self.delivery, self.take, self.put_back, policy, size, self.voided)
+        return BatchReceiver(self.delivery, self.pop_message, self.put_back, policy, size, self.voided)
 
     # -- receiving ---------------------------------------------------------------------------------------
 
-    def take(self) -> Message[Any]:
+    def pop_message(self) -> Message[Any]:
         """Return the next fetched message that is valid. Raises IndexError if there is none, or if a lock is
         needed to decide; then the caller uses `Delivery.poll`."""
         if self._epoch != self._mark and not self.session.attachment.is_fresh():
@@ -516,7 +518,7 @@ class ConsumerCore:
         if not attachment.is_fresh():
             try:
                 timing.enter(self.queue.lock, "the queue of this consumer")
-                attachment.look()
+                attachment.catch_up()
             finally:
                 self.queue.lock.release()
         return self.queue.voided

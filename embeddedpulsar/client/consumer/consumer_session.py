@@ -190,10 +190,10 @@ def rate_follower(
     # before its caller had it, is collected, and that detaches it.
     queues, deliveries = weakref.ref(queue), weakref.ref(delivery)
 
-    def follow() -> None:
+    def update_rate() -> None:
         queue, delivery = queues(), deliveries()
         if queue is None or delivery is None:
-            topic.policies.unlisten(follow)
+            topic.policies.unlisten(update_rate)
             return
         before, limiter = queue.limiter, dispatch_limiter(topic, clock, subscription)
         if before is not None or limiter is not None:
@@ -201,11 +201,11 @@ def rate_follower(
             with contextlib.suppress(RuntimeError):  # the store is being closed
                 call_later(0.0, delivery.renew)
 
-    topic.policies.listen(follow)
+    topic.policies.listen(update_rate)
     limiter = dispatch_limiter(topic, clock, subscription)
     if limiter is not None:
         queue.limit_by(limiter)
-    return follow
+    return update_rate
 
 
 class ConsumerSession:
@@ -341,7 +341,7 @@ class ConsumerSession:
     def is_released(self) -> bool:
         return not self._uses
 
-    def leave(self) -> None:
+    def detach(self) -> None:
         """Detach the consumer; if another process stays in the lock, a timer does it later."""
         try:
             self.attachment.detach()
@@ -361,7 +361,7 @@ class ConsumerSession:
         except IndexError:
             return
         self._at_end = int
-        self.attachment.forget()
+        self.attachment.mark_left()
         use.topic.policies.unlisten(self._follows)
         try:
             use.topic.end_use(self.subscription, self.config.subscription_name, durable=self._durable)

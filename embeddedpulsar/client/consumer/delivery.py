@@ -67,11 +67,11 @@ class Hold(Protocol):
     def shares_rings(self) -> bool: ...
     @property
     def awaits_appends(self) -> bool: ...
-    def arm(self, seen_version: int) -> bool: ...
-    def leave(self, is_served: bool) -> None: ...
+    def request_wakeup(self, seen_version: int) -> bool: ...
+    def end_wait(self, is_served: bool) -> None: ...
     def has_news(self, has_tail_moved: bool, seen_version: int) -> bool: ...
     def back_stop(self, seconds: float) -> float: ...
-    def look(self) -> None: ...
+    def catch_up(self) -> None: ...
     def has_read_all(self, tail: int) -> bool: ...
     def due_ms(self) -> int: ...
 
@@ -80,8 +80,8 @@ class Source(ABC):
     """A source of messages, and how to wait for one: one topic (`Delivery`), or several (`GroupDelivery`).
 
     Role: the slow path of every receive. `wait` reads the doorbell's generation first and `tail` second. Then
-    it polls, requests a wake-up by `arm`, and sleeps. So no change between any two steps is missed. Any
-    number of threads may wait.
+    it polls, asks for one ring by `request_wakeup`, and sleeps. So no change between any two steps is missed.
+    Any number of threads may wait.
     """
 
     __slots__ = ("_leaves", "_mailbox", "_monotonic", "closed_text")
@@ -89,7 +89,7 @@ class Source(ABC):
     def __init__(self, mailbox: Mailbox, monotonic: Callable[[], float] = REAL_TIME) -> None:
         self._mailbox = mailbox
         self._monotonic = monotonic
-        self._leaves = True  # whether `leave` does anything
+        self._leaves = True  # whether `end_wait` does anything
         self.closed_text = ""
 
     @property
@@ -100,24 +100,24 @@ class Source(ABC):
     @property
     @abstractmethod
     def tail(self) -> Any:
-        """A value that changes when anything is stored or moved: see `arm`."""
+        """A value that changes when anything is stored or moved: see `request_wakeup`."""
 
     @abstractmethod
-    def arm(self, seen: Any, waiter: object = None) -> bool:
+    def request_wakeup(self, seen: Any, waiter: object = None) -> bool:
         """Request a wake-up for the next change. Returns False if `tail` has changed since ``seen``.
 
         Args:
             seen: an earlier `tail`.
-            waiter: identifies the caller until it calls `leave`.
+            waiter: identifies the caller until it calls `end_wait`.
         """
 
     @abstractmethod
-    def leave(self, seen: Any, waiter: object, is_served: bool) -> None:
+    def end_wait(self, seen: Any, waiter: object, is_served: bool) -> None:
         """End the wait of the caller: other waiters get the wake-ups.
 
         Args:
             seen: `tail` before the caller last looked.
-            waiter: as for `arm`.
+            waiter: as for `request_wakeup`.
             is_served: whether it got a message.
         """
 
@@ -191,11 +191,11 @@ class Source(ABC):
                     if end <= now:
                         raise Timeout(f"no message within {timeout_ms} ms") from None
                     look_at = min(look_at, end)
-                if self.arm(seen, waiter):
+                if self.request_wakeup(seen, waiter):
                     self._sleep(seen, generation, begun, look_at, now, nap_s)
         finally:
             if begun >= 0 and self._leaves:
-                self.leave(seen, waiter, message is not None)
+                self.end_wait(seen, waiter, message is not None)
 
     def _sleep(
         self, seen: Any, generation: int, idle_since: float, until: float, now: float, nap_s: float
@@ -268,7 +268,7 @@ class Delivery(Source):
             hold = self._hold
             return self._ledger.tail, 0 if hold is None else hold.version
 
-    def arm(self, seen: Any, waiter: object = None) -> bool:
+    def request_wakeup(self, seen: Any, waiter: object = None) -> bool:
         if self._queue.limiter is not None and self._queue.is_throttled:
             return True  # no change helps before the time of `due_ms`
         tail, version = seen
@@ -280,9 +280,9 @@ class Delivery(Source):
             self._waiters.add(waiter)
         if hold.awaits_appends and waits.wait(tail, 0, hold.key, self):
             return False
-        return hold.arm(version)
+        return hold.request_wakeup(version)
 
-    def leave(self, seen: Any, waiter: object, is_served: bool) -> None:
+    def end_wait(self, seen: Any, waiter: object, is_served: bool) -> None:
         hold = self._hold
         if hold is None or waiter not in self._waiters:  # a ring is not passed on if it was for each
             return
@@ -291,7 +291,7 @@ class Delivery(Source):
             key = hold.key
             if key:
                 self._ledger.waits.end_wait(key, self, seen[0], is_served)
-            hold.leave(is_served)
+            hold.end_wait(is_served)
 
     def has_news(self, seen: Any) -> bool:
         if self._queue.limiter is not None and self._queue.is_throttled:
@@ -379,7 +379,7 @@ class Delivery(Source):
                     return take()
                 except IndexError:  # another thread took it, or the subscription changed
                     if queue.messages and self._hold is not None:
-                        self._hold.look()
+                        self._hold.catch_up()
         except StoreGoneError as error:
             if not is_deleted(self._ledger.words):
                 raise

@@ -137,7 +137,7 @@ class DueEntries:
             self._lock.acquire()
             self._put(ledger, entry, number)
             if is_idle(self._timer) or number < self._timer_tick:
-                self._arm()
+                self._set_timer()
         finally:
             self._lock.release()
 
@@ -167,7 +167,7 @@ class DueEntries:
             self._ticks = {}
             self._order = []
             self._count = self._stale = 0
-            self._arm()
+            self._set_timer()
         finally:
             self._lock.release()
 
@@ -198,7 +198,7 @@ class DueEntries:
         self._order = sorted(self._ticks)
         self._stale = 0
 
-    def _arm(self, least_s: float = 0.0) -> None:
+    def _set_timer(self, least_s: float = 0.0) -> None:
         """Set the timer for the earliest tick, which may have changed."""
         if not self._order:
             if self._timer is not None:
@@ -215,7 +215,7 @@ class DueEntries:
         self._timer = self._call_later(max(delay_s, least_s), self._on_timer)
         self._timer_tick = first
 
-    def _take(self, tick: _Tick, ledger: int, most: int) -> list[RawPosition]:
+    def _pop_due(self, tick: _Tick, ledger: int, most: int) -> list[RawPosition]:
         """Take up to ``most`` entries of a ledger out of a tick that is due."""
         place = tick.places[ledger]
         entries = self._where.get(ledger, {})
@@ -262,7 +262,7 @@ class DueEntries:
                 tick = self._ticks[self._order[0]]
                 for ledger in list(tick.places):
                     if len(due) < _AT_ONCE:
-                        due += self._take(tick, ledger, _AT_ONCE - len(due))
+                        due += self._pop_due(tick, ledger, _AT_ONCE - len(due))
                 if not tick.places:
                     del self._ticks[heapq.heappop(self._order)]
         finally:
@@ -276,7 +276,7 @@ class DueEntries:
             self._lock.acquire()
             for ledger, entry in failed:
                 self._put(ledger, entry, math.floor(self._monotonic() * 1000) // self._tick_ms)
-            self._arm(wait_s)
+            self._set_timer(wait_s)
         finally:
             self._lock.release()
 

@@ -58,13 +58,13 @@ class ListenerTarget:
             return NEVER_S
         return min(self._delivery.due_in_s(), self._backoff.pause_s or NEVER_S)
 
-    def arm(self) -> bool:
+    def request_wakeup(self) -> bool:
         """Request a wake-up for the next change. Returns False if something changed since `run` began."""
         if self.is_paused or self.is_closed:
             return True
         self._has_armed = True
         try:
-            return timing.try_now(self._delivery.arm, self._seen, self)
+            return timing.try_now(self._delivery.request_wakeup, self._seen, self)
         except LockTimeout:
             self._backoff.next()
             return True
@@ -73,10 +73,10 @@ class ListenerTarget:
                 raise
             return True
 
-    def leave(self, is_served: bool) -> None:
+    def end_wait(self, is_served: bool) -> None:
         if self._has_armed:
             self._has_armed = False
-            self._delivery.leave(self._seen, self, is_served)
+            self._delivery.end_wait(self._seen, self, is_served)
 
     def has_news(self) -> bool:
         """Whether something changed without a wake-up of this process, or a lock is to be tried again."""
@@ -114,16 +114,16 @@ class ListenerTarget:
             return False  # closed meanwhile, together with its topic
         for count in range(most):
             if self.is_paused or self._delivery.closed_text:
-                self.leave(False)
+                self.end_wait(False)
                 return count > 0
             try:
                 message = self._next()
             except AlreadyClosed:
-                self.leave(False)
+                self.end_wait(False)
                 return count > 0
             if message is None:
                 return count > 0
-            self.leave(True)  # the listener may run for a long time
+            self.end_wait(True)  # the listener may run for a long time
             try:
                 self._listener(self._owner, message)
             except BaseException:  # noqa: BLE001 - the user's code; the thread serves others too
@@ -177,7 +177,7 @@ class ListenerThreads:
                     group.remove(target)
         finally:
             self._lock.release()
-        target.leave(False)
+        target.end_wait(False)
 
     def wake(self) -> None:
         """Let the threads look again, after a listener was resumed or removed."""
@@ -196,7 +196,7 @@ class ListenerThreads:
         active_at = monotonic()
         while not self._closed:
             try:
-                if self._turn(group, monotonic() - active_at):
+                if self._run_group(group, monotonic() - active_at):
                     active_at = monotonic()
             except AlreadyClosed:
                 return  # the store is closed
@@ -204,7 +204,7 @@ class ListenerThreads:
                 self._log.exception("A listener thread failed, and continues")
                 threads.sleep(_AFTER_FAILURE_S)
 
-    def _turn(self, group: list[ListenerTarget], idle_s: float) -> bool:
+    def _run_group(self, group: list[ListenerTarget], idle_s: float) -> bool:
         """Run one turn for every consumer, or sleep once. Returns True if a listener was called."""
         mailbox = self._mailbox()
         seen = mailbox.generation
@@ -212,7 +212,7 @@ class ListenerThreads:
         had_any = False
         for target in targets:
             had_any |= target.run(_IN_A_ROW)
-        if had_any or self._closed or not all(target.arm() for target in targets):
+        if had_any or self._closed or not all(target.request_wakeup() for target in targets):
             return True
         while True:
             due_s = min((target.due_in_s() for target in targets), default=NEVER_S)

@@ -198,7 +198,7 @@ class AsyncReceiver:
                             message = timing.try_now(source.poll, self._take)
                             if message is not None:
                                 return message
-                            if not timing.try_now(source.arm, seen, place):
+                            if not timing.try_now(source.request_wakeup, seen, place):
                                 line.has_news = True
                                 continue
                             line.backoff.reset()
@@ -219,7 +219,7 @@ class AsyncReceiver:
                 self._lines.pop(line.loop, None)
                 mailbox.remove_loop(line.loop, line.wake)
             if seen is not None:
-                source.leave(seen, place, message is not None)
+                source.end_wait(seen, place, message is not None)
 
 
 class _Place:

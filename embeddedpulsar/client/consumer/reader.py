@@ -77,7 +77,7 @@ class Reader(ProcessBound, Generic[T]):
     def __init__(self, core: ReaderCore | ReaderGroup, chain: InterceptorChain | None = None) -> None:
         self._core = core
         self._receiver = core.receiver
-        self._take = core.take if core.receiver.has_fast_path else _nothing_to_take
+        self._take = core.pop_message if core.receiver.has_fast_path else _nothing_to_take
         self._chain = chain
         if chain is not None:
             chain.bind(core.client, self)
@@ -325,8 +325,8 @@ class ReaderCore:
         self.delivery = Delivery(self._queue, topic.ledger, client.store.mailbox, client.store.clock)
         clock, call_later = client.store.clock, client.scheduler.call_later
         self._follows = rate_follower(topic, clock, None, self._queue, self.delivery, call_later)
-        self.take = self._queue.take
-        self.receiver = MessageReceiver(client, config, self.delivery, self.take)
+        self.pop_message = self._queue.pop_message
+        self.receiver = MessageReceiver(client, config, self.delivery, self.pop_message)
 
     @property
     def readers(self) -> list[ReaderCore]:

@@ -50,7 +50,7 @@ class ReceiverQueue:
     Attributes:
         messages: those made and not taken.
         batches: entries that were fetched, and whose messages are not made yet or not all.
-        take: removes and returns the first message; raises IndexError when there is none.
+        pop_message: removes and returns the first message; raises IndexError when there is none.
         fetched: number of messages put into `messages` so far, without those that were dropped.
         fetched_bytes: the size of their payloads.
         origin: of the messages.
@@ -77,9 +77,9 @@ class ReceiverQueue:
         "lock",
         "messages",
         "origin",
+        "pop_message",
         "prepare",
         "repeated",
-        "take",
         "voided",
     )
 
@@ -96,7 +96,7 @@ class ReceiverQueue:
         # A batch, and how many of its messages are made. That it is not the first any more says that all are:
         # an interrupt between two steps can so make messages twice, but none is left out.
         self._part: tuple[EntryView | None, int] = (None, 0)
-        self.take = self.messages.popleft
+        self.pop_message = self.messages.popleft
         self.fetched = 0
         self.fetched_bytes = 0
         self.voided = 0
@@ -338,7 +338,7 @@ class ReceiverQueue:
     def drop(self, entries: Set[tuple[int, int]]) -> None:
         """Make the messages of some entries void. Call under the lock.
 
-        They stay in the queue, because `take` needs no lock, and are skipped when they are taken.
+        They stay in the queue, because `pop_message` needs no lock, and are skipped when they are taken.
         """
         dropped = []
         for message in self.valid():

@@ -92,7 +92,7 @@ class TableView(ProcessBound, Mapping[str, T]):
 
     def _take_all(self, part: ReaderCore, last: Position) -> None:
         # Hot: 0.7 us a message. The columns of an entry are looked up once for all its messages.
-        poll, take, values = part.delivery.poll, part.take, self._values
+        poll, take, values = part.delivery.poll, part.pop_message, self._values
         for keys, payload, offsets in part.compacted_columns():
             # What is compacted has no other message of its key, and none without a payload.
             values.update(
@@ -124,7 +124,7 @@ class TableView(ProcessBound, Mapping[str, T]):
 
     def _take_versioned(self, part: ReaderCore, last: Position) -> None:
         """As `_take_all`, for a schema that needs the version with which a value was written."""
-        while (message := part.delivery.poll(part.take)) is not None:
+        while (message := part.delivery.poll(part.pop_message)) is not None:
             self._on_message(self, message)
             entry = message._entry
             if (entry.ledger_id, entry.entry_id) >= last and message._index == entry.count - 1:

@@ -337,7 +337,7 @@ class BulkPublisher:
                     self._current = None
                     publisher.meter.failed(count)
                     raise out.error
-                self._note(out, portion)
+                self._record_stored(out, portion)
         finally:
             queue.lock.release()
         if not fits:  # because encryption made it larger
@@ -358,7 +358,7 @@ class BulkPublisher:
             )
         return self._txn._part_of(publisher)
 
-    def _note(self, out: PendingEntry, portion: Portion) -> None:
+    def _record_stored(self, out: PendingEntry, portion: Portion) -> None:
         partition = portion.partition
         self.sent.add(self._publishers[partition].partition, out.ledger, out.entry, portion.numbers)
         if out.end_word:
@@ -374,7 +374,7 @@ class BulkPublisher:
             queue.lock.acquire()
             if queue.log.was_stored(out) and not self.sent.ends_with(out.ledger, out.entry):
                 queue.ids.last = out.last
-                self._note(out, portion)
+                self._record_stored(out, portion)
         finally:
             queue.lock.release()
 

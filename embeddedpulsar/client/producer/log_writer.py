@@ -444,7 +444,7 @@ class LogWriter:
             out.end_word = end_word
         elif self._durability == "interval":
             self._ledger.note_dirty()
-        self._note(out, ledger, entry, end_word)
+        self._record_stored(out, ledger, entry, end_word)
         return True
 
     def let_threads_pass(self, timeout_s: float) -> bool:
@@ -527,7 +527,7 @@ class LogWriter:
                 out.end_word = self._ledger.tail
             elif self._durability == "interval":
                 self._ledger.note_dirty()
-            self._note(out, *place, self._ledger.tail)
+            self._record_stored(out, *place, self._ledger.tail)
         out.let_go()
         return True
 
@@ -599,7 +599,7 @@ class LogWriter:
             for out, (ledger, entry, end_word) in zip(todo, stored, strict=False):
                 if waits:
                     out.end_word = end_word
-                self._note(out, ledger, entry, end_word)
+                self._record_stored(out, ledger, entry, end_word)
             for out in rest:
                 out.attempted = False
         return rest + behind
@@ -609,7 +609,7 @@ class LogWriter:
         if out.is_duplicate:
             return True
         if out.entry >= 0:  # the interrupt came after the position was stored
-            self._note(out, out.ledger, out.entry, 0)
+            self._record_stored(out, out.ledger, out.entry, 0)
             return True
         if not out.attempted:
             return False
@@ -621,10 +621,10 @@ class LogWriter:
             return False
         if self._durability == "flush":
             out.end_word = self._ledger.tail
-        self._note(out, position.ledger_id, position.entry_id, self._ledger.tail)
+        self._record_stored(out, position.ledger_id, position.entry_id, self._ledger.tail)
         return True
 
-    def _note(self, out: PendingEntry, ledger: int, entry: int, end_word: int) -> None:
+    def _record_stored(self, out: PendingEntry, ledger: int, entry: int, end_word: int) -> None:
         if out.entry < 0:
             self._meter.stored(out)
             if out.part is not None:

@@ -776,7 +776,7 @@ class SendDeadline:
         self.marks: list[tuple[int, float]] = []  # few; a deque would take 0.7 KiB when empty
         self._out = 0
 
-    def note(self, waiting: int, now: float) -> None:
+    def record(self, waiting: int, now: float) -> None:
         """Record that ``waiting`` messages are queued, the last of them since ``now``."""
         marks = self.marks
         if not self._timeout_s:

@@ -564,7 +564,7 @@ class SendQueue:
     def _note_waiting(self) -> None:
         """Note the time since which messages wait for the topic."""
         self.to(Event.HOLD_UP)
-        self._deadline.note(len(self), self._session.monotonic())
+        self._deadline.record(len(self), self._session.monotonic())
         if not self._is_timed and self._deadline.at is not None:
             self._time_out_after(self._config.send_timeout_ms / 1000)
 

@@ -98,7 +98,7 @@ class VirtualConsumer:
         if self._has_armed:
             self._has_armed = False
             self.process.waits.end_wait(self.attachment.key, self, self._looked_at[0], is_served)
-            self.attachment.leave(is_served)
+            self.attachment.end_wait(is_served)
 
     def doze(self) -> None:
         """Go to sleep, unless something happened since it polled."""
@@ -110,7 +110,7 @@ class VirtualConsumer:
         attachment = self.attachment
         if attachment.awaits_appends and not self.process.waits.request_ring(tail, attachment.key, self):
             return
-        if attachment.arm(version):
+        if attachment.request_wakeup(version):
             self._is_asleep = True
             self._due_ms = attachment.due_ms()
 
@@ -124,7 +124,7 @@ class VirtualConsumer:
         while self.attachment.delivers_singly and self.queue:
             if self.attachment.handed(cast("Any", self.queue[0])):
                 break
-            cast("SharedAttachment", self.attachment).look()
+            cast("SharedAttachment", self.attachment).catch_up()
         if not self.queue:
             return None
         view = self.queue.popleft()

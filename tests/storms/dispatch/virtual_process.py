@@ -167,7 +167,7 @@ class VirtualProcess:
 
     def vanish(self) -> None:
         """Give back what the kernel would."""
-        self.subscription._lives.take()
+        self.subscription._lives.pop_current()
         for shared in self._opened:
             shared.close()
 

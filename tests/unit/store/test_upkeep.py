@@ -51,7 +51,7 @@ class Site:
         )
         subscriptions = SimpleNamespace(clear_away=lambda most: False, may_find_leftovers=lambda: False)
         policies = SimpleNamespace(listen=lambda one: None, unlisten=lambda one: None)
-        housekeeping: Any = SimpleNamespace(look_at=self.due.append, forget=lambda one: None)
+        housekeeping: Any = SimpleNamespace(look_at=self.due.append, discard=lambda one: None)
         clock, log = SimpleNamespace(monotonic=lambda: self.now), SimpleNamespace(name="t")
         parts: Any = SimpleNamespace(log=log, policies=policies, subscriptions=subscriptions, clock=clock)
         self.upkeep = TopicUpkeep(parts, trimming, [self.check, self.other], housekeeping)

@@ -76,7 +76,7 @@ def test_forgetting_clears_who_waits(tmp_path: Path) -> None:
     words = (*range(SubscriptionWord.WAITERS, SubscriptionWord.WAITERS + 4), SubscriptionWord.DUE_WATCH)
     for word in (*words, SubscriptionWord.ASSIGNED + 3):
         control.words[word] = 5
-    control.forget()
+    control.clear_words()
     assert not any(control.words[word] for word in (*words, SubscriptionWord.ASSIGNED + 3))
     control.close()
 

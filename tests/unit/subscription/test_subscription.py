@@ -408,11 +408,11 @@ def test_waiting_for_a_change(site: SubscriptionSite, other: SubscriptionSite):
     consumer = site.subscription().attach("c")
     version = consumer.version
     generation = site.mailbox.generation
-    assert consumer.arm(version)
+    assert consumer.request_wakeup(version)
     other.subscription().seek(BEFORE_FIRST, inclusive=True)
     assert site.mailbox.wait(generation, 5.0) != generation
     assert consumer.version != version
-    assert not consumer.arm(version)
+    assert not consumer.request_wakeup(version)
 
 
 def test_statistics(site: SubscriptionSite):

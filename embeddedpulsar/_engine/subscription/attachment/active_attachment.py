@@ -452,7 +452,7 @@ class ActiveAttachment(Attachment):
         is_active = self._active_of(state.consumers) == self.consumer_id
         # What it read when it was active before is void.
         if is_active and not self._is_active:
-            self._shared.note(f"consumer {self.name} takes over")
+            self._shared.log_later(f"consumer {self.name} takes over")
             self._reader.rewind(state)
         # Reported by `_tell_moved`, outside of the lock.
         elif self._is_active and not is_active:

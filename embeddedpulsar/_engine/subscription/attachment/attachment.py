@@ -441,12 +441,12 @@ class Attachment:
         make_ring, is_plain, acknowledge, acknowledge_cumulative: of its `Acknowledger`.
         words: of the subscription.
         fresh: tells whether what was read may be void. A consumer asks it for each message it gives to the
-            application, and calls `look` then.
+            application, and calls `catch_up` then.
     """
 
     delivers_singly: bool = False
     shares_rings: bool = False
-    """Whether an append may ring this one alone, which passes that on if it leaves: see `leave`."""
+    """Whether an append may ring this one alone, which passes that on if it leaves: see `end_wait`."""
 
     def __init__(
         self,
@@ -548,7 +548,7 @@ class Attachment:
         raise NotImplementedError(f"{type(self).__name__} does not define read()")
 
     def handed(self, view: EntryView) -> bool:
-        """Note that the application gets the first message of an entry; False if `look` must come first."""
+        """Note that an application gets an entry's first message; False if `catch_up` must come first."""
         return True
 
     def is_fresh(self) -> bool:
@@ -558,7 +558,7 @@ class Attachment:
         except ValueError:
             return True  # closed: nothing is left of it
 
-    def look(self) -> None:
+    def catch_up(self) -> None:
         """Follow the subscription; if what was read is void, call `on_rewound` or `on_switched`."""
         try:
             self._resync()
@@ -718,7 +718,7 @@ class Attachment:
         except ValueError:
             return 0  # closed
 
-    def arm(self, seen_version: int) -> bool:
+    def request_wakeup(self, seen_version: int) -> bool:
         """Ask to be rung when `version` changes; False, and nothing asked, if it is not ``seen_version``.
 
         The mailbox's generation must have been read before.
@@ -746,7 +746,7 @@ class Attachment:
         waiting.announce(waiting.code_of(self.code, self.consumer_id))
         return True
 
-    def leave(self, is_served: bool) -> None:
+    def end_wait(self, is_served: bool) -> None:
         """End the wait of the caller."""
 
     @property
@@ -829,14 +829,14 @@ class Attachment:
             LockTimeout: another process stayed in the lock; a timer tries again.
         """
         # First, so that no timer acts for a consumer that leaves.
-        self.forget()
+        self.mark_left()
         try:
             self._depart()
         except LockTimeout:
             self._detaching.after(FIRST_PAUSE_S)
             raise
 
-    def forget(self) -> None:
+    def mark_left(self) -> None:
         """Stop looking after the consumer: it has ended, here or in another process. Idempotent."""
         self._has_left = True
         self._chunk_expiry.cancel()

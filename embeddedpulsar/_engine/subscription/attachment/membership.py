@@ -279,5 +279,7 @@ def detach_lost(
     for command in lost:
         why = "process is gone" if command.reason == record.DETACH_DEAD else "process is silent"
         consumer = state.consumers.get(command.consumer_id)
-        shared.note(f"consumer {consumer.name if consumer else command.consumer_id} is detached: its {why}")
+        shared.log_later(
+            f"consumer {consumer.name if consumer else command.consumer_id} is detached: its {why}"
+        )
     commit_detach_commands(state, shared, log, lost)

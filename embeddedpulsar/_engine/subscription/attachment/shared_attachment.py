@@ -283,7 +283,7 @@ class SharedSleep:
                 self._waiting.watch(code)
         self._work_hint.note_futile()
 
-    def leave(self, is_served: bool) -> None:
+    def end_wait(self, is_served: bool) -> None:
         has_announced, self._has_announced = self._has_announced, False
         waiting, shared = self._waiting, self._shared
         try:
@@ -383,7 +383,7 @@ class _Pace:
             self._seconds /= 2
 
     @property
-    def turn(self) -> int:
+    def turn_messages(self) -> int:
         """Messages of a turn; 0 while too few were handled to tell, or the clock stands still."""
         if self._messages < _TELLING or self._seconds <= 0:
             return 0
@@ -392,7 +392,7 @@ class _Pace:
     @property
     def is_quick(self) -> bool:
         """Whether another consumer that does the same need not help before messages lie there for long."""
-        return self.turn >= _QUICK_TURN
+        return self.turn_messages >= _QUICK_TURN
 
 
 class _Outcome(NamedTuple):
@@ -729,7 +729,7 @@ class SharedAttachment(Attachment):
             Granted(control, consumers),
             Handed(control, consumers),
             cutoff_ms,
-            self._pace.turn,
+            self._pace.turn_messages,
         )
 
     def _fetch(self, ready: list[FetchedRange], max_bytes: int) -> list[EntryView]:
@@ -751,7 +751,7 @@ class SharedAttachment(Attachment):
 
         Returns:
             False if something happened to the subscription since this consumer last read: it may have been
-            moved, and the entry be void. `look` tells, and then this is to be asked again.
+            moved, and the entry be void. `catch_up` tells, and then this is to be asked again.
         """
         fresh = self.fresh
         try:
@@ -771,11 +771,11 @@ class SharedAttachment(Attachment):
         self._sleep.announced()
         return True
 
-    def leave(self, is_served: bool) -> None:
-        """See `Attachment.leave`: another is to be rung in its place. While it is alone, its announcement
+    def end_wait(self, is_served: bool) -> None:
+        """See `Attachment.end_wait`: another is to be rung in its place. While it is alone, its announcement
         stands: who closes its range takes that back, and rings it."""
         if not self._has_open_range():
-            self._sleep.leave(is_served)
+            self._sleep.end_wait(is_served)
 
     def _has_open_range(self) -> bool:
         try:

@@ -95,8 +95,8 @@ class _OnceDelivered(Attachment, ABC):
         """Do nothing, and return False: no message comes twice."""
         return False
 
-    def forget(self) -> None:
-        super().forget()
+    def mark_left(self) -> None:
+        super().mark_left()
         self._settling.cancel()
 
 

@@ -299,7 +299,7 @@ class FetchedRange(NamedTuple):
     counts: Sequence[int] | None
     indexes: Mapping[int, int]
 
-    def rest(self, first: int) -> FetchedRange:
+    def starting_at(self, first: int) -> FetchedRange:
         """The same from a later entry on."""
         skip = first - self.first
         counts = None if self.counts is None else self.counts[skip:]
@@ -454,7 +454,7 @@ class RangeReader:
             part.stamp(views)
             ranges.popleft()
             if views[-1].entry_id < part.last:
-                ranges.appendleft(part.rest(views[-1].entry_id + 1))
+                ranges.appendleft(part.starting_at(views[-1].entry_id + 1))
                 break
         return entries
 
@@ -472,7 +472,7 @@ class RangeReader:
         part.stamp(views)
         self._ranges.popleft()
         if end <= last:
-            self._ranges.appendleft(part.rest(end))
+            self._ranges.appendleft(part.starting_at(end))
         return views
 
 

@@ -300,7 +300,7 @@ class PendingAcks:
                 pending.entries.setdefault(ledger_id, set()).update(entries)
                 if first != last:
                     first, last = min(entries), max(entries)
-                self._note(pending, ledger_id, first, last)
+                self._widen_bounds(pending, ledger_id, first, last)
                 added.append((ledger_id, entries))
         return added
 
@@ -324,11 +324,11 @@ class PendingAcks:
                 self._bits.setdefault(ledger_id, {})[entry] = (before | fresh, size)
                 own = pending.batches.setdefault(ledger_id, {})
                 own[entry] = (own.get(entry, (0, size))[0] | fresh, size)
-                self._note(pending, ledger_id, entry, entry)
+                self._widen_bounds(pending, ledger_id, entry, entry)
                 added.append((ledger_id, [entry]))
         return added
 
-    def _note(self, pending: TransactionAcks, ledger_id: int, first: int, last: int) -> None:
+    def _widen_bounds(self, pending: TransactionAcks, ledger_id: int, first: int, last: int) -> None:
         if (ledger_id, first) < self._lowest:
             self._lowest = _new(Position, (ledger_id, first))
         if (ledger_id, last) > pending.last:

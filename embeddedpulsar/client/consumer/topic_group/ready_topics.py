@@ -167,7 +167,7 @@ class ReadyTopics:
         except IndexError:
             return -1
 
-    def look(self, number: int) -> Seen:
+    def read_state(self, number: int) -> Seen:
         """Return the state of the topic, which is to be read before it is asked for messages.
 
         Raises:
@@ -206,11 +206,11 @@ class ReadyTopics:
             self._note_due(number, due_ms)
             if delivery is not None and delivery.is_blocked:
                 self._blocked[number] = None
-            self._leave(number, seen, _DRY)
+            self._set_state(number, seen, _DRY)
         finally:
             self._lock.release()
 
-    def _leave(self, number: int, seen: Seen, state: int) -> None:
+    def _set_state(self, number: int, seen: Seen, state: int) -> None:
         at = number * _WORDS
         self._seen[at], self._seen[at + 1] = seen[:2]
         self._states[number] = state
@@ -231,7 +231,7 @@ class ReadyTopics:
             self._held[number] = None
             self._held_until = self._monotonic() + self._backoff.next()
             if seen is not None and self._states[number] == _READY:
-                self._leave(number, seen, _ARMED)
+                self._set_state(number, seen, _ARMED)
         finally:
             self._lock.release()
 
@@ -349,7 +349,7 @@ class ReadyTopics:
 
     # -- going to sleep ----------------------------------------------------------------------------------
 
-    def arm(self) -> bool:
+    def request_wakeups(self) -> bool:
         """Request a wake-up from every dry topic. Returns False if one of them is ready meanwhile."""
         for number in list(self._dry):
             at = number * _WORDS
@@ -359,7 +359,7 @@ class ReadyTopics:
             if delivery is None:
                 continue
             try:
-                is_armed = delivery.arm((self._seen[at], self._seen[at + 1]))
+                is_armed = delivery.request_wakeup((self._seen[at], self._seen[at + 1]))
             except LockTimeout:
                 self.put_off(number)  # the request failed: the topic is asked for messages instead
                 is_armed = True
@@ -420,14 +420,14 @@ class Part(Protocol):
     @property
     def delivery(self) -> Delivery: ...
     @property
-    def take(self) -> Callable[[], Message[Any]]: ...
+    def pop_message(self) -> Callable[[], Message[Any]]: ...
     @property
     def topic_name(self) -> str: ...
     def close(self) -> None: ...
 
 
 def _poll(part: Part) -> Message[Any] | None:
-    return part.delivery.poll(part.take)
+    return part.delivery.poll(part.pop_message)
 
 
 def _fetch(part: Part) -> bool | None:
@@ -443,10 +443,10 @@ class GroupDelivery(Source):
     """`Delivery` over the consumers or readers of several topics.
 
     Role: topics take turns. `poll` asks the topics that may have messages (`ReadyTopics`) one after the
-    other, and queues those that have some; `take` takes a few messages of each. A topic without further
-    messages is not asked again before something changes there. Waiting follows the order of `Delivery`: the
-    doorbell's generation is read first, a topic's state second. Then the topic is polled, and asked for a
-    wake-up. The thread sleeps only when all topics will wake it.
+    other, and queues those that have some; `pop_message` takes a few messages of each. A topic without
+    further messages is not asked again before something changes there. Waiting follows the order of
+    `Delivery`: the doorbell's generation is read first, a topic's state second. Then the topic is polled,
+    and asked for a wake-up. The thread sleeps only when all topics will wake it.
 
     Invariants: the messages of a topic keep their order; there is no order between topics. A topic with
     fetched messages is in the queue, or ready. Locks are only tried: a topic or subscription locked by
@@ -499,7 +499,7 @@ class GroupDelivery(Source):
     def is_dry(self) -> bool:
         return not self._line
 
-    def take(self) -> Message[Any]:
+    def pop_message(self) -> Message[Any]:
         """Return a message that was fetched with the last one; raises IndexError if there is none."""
         line = self._line
         while True:
@@ -509,7 +509,7 @@ class GroupDelivery(Source):
                 self._end_turn(part)
                 continue
             try:
-                message = part.take()
+                message = part.pop_message()
             except IndexError:
                 self._end_turn(part)
             else:
@@ -531,11 +531,11 @@ class GroupDelivery(Source):
         """Take a message if any topic has one. ``take`` is ignored: each topic's consumer has its own."""
         self.check_open()
         with contextlib.suppress(IndexError):
-            return self.take()
+            return self.pop_message()
         if not timing.try_now(self._line_up):
             return None
         with contextlib.suppress(IndexError):
-            return self.take()
+            return self.pop_message()
         return self.find(_poll)  # the fetched messages may be void
 
     def _line_up(self) -> bool:
@@ -574,7 +574,7 @@ class GroupDelivery(Source):
             if child is None:
                 continue  # another thread removes it
             try:
-                seen = topics.look(number)
+                seen = topics.read_state(number)
                 answer = ask(child)
             except AlreadyClosed as error:
                 if not self._on_lost(child, error):
@@ -593,10 +593,10 @@ class GroupDelivery(Source):
     def tail(self) -> Any:
         return self._topics.check()
 
-    def arm(self, seen: Any, waiter: object = None) -> bool:
-        return timing.try_now(self._topics.arm) and not self._line
+    def request_wakeup(self, seen: Any, waiter: object = None) -> bool:
+        return timing.try_now(self._topics.request_wakeups) and not self._line
 
-    def leave(self, seen: Any, waiter: object, is_served: bool) -> None:
+    def end_wait(self, seen: Any, waiter: object, is_served: bool) -> None:
         """Do nothing: wake-ups of several topics do not replace those of other waiters."""
 
     def has_news(self, seen: Any) -> bool:

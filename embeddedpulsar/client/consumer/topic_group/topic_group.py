@@ -105,7 +105,7 @@ class TopicGroup(Generic[M]):
         self.members: dict[str, M] = {}
         store = client.store
         self.delivery = GroupDelivery(store.mailbox, store.clock, self._on_lost)
-        self.receiver = MessageReceiver(client, config, self.delivery, self.delivery.take)
+        self.receiver = MessageReceiver(client, config, self.delivery, self.delivery.pop_message)
         names = [
             partition
             for topic, number in partitions.items()
@@ -115,7 +115,7 @@ class TopicGroup(Generic[M]):
         self._expected = len(names)  # of the first members; 0 when they are open
         try:
             if pattern is not None:
-                self._matching = MatchingTopics(client, pattern, self._join, self._leave)
+                self._matching = MatchingTopics(client, pattern, self._join, self._remove_members)
                 self._expected += self._matching.count
             join = functools.partial(self._open_all, names)
             fork.uncollected(join) if self._expected > _MANY else join()
@@ -155,7 +155,7 @@ class TopicGroup(Generic[M]):
         """Follow the topics: the number of their partitions, and which of them match the pattern."""
         watch = self._client.partition_watch
         if self._matching is not None:
-            self._watched.append(watch.add_catalog(self._config.topic, self._follow))
+            self._watched.append(watch.add_catalog(self._config.topic, self._update_members))
         for topic, number in self._partitions.items():
             if number:
                 changed = functools.partial(self._on_partitions, topic)
@@ -182,7 +182,7 @@ class TopicGroup(Generic[M]):
 
     # -- the topics of a pattern -------------------------------------------------------------------------
 
-    def _follow(self) -> bool:
+    def _update_members(self) -> bool:
         """Let topics join and leave. Called when the list of topics has changed, or a member was lost."""
         if self._matching is None or self.delivery.closed_text:
             return True
@@ -192,10 +192,10 @@ class TopicGroup(Generic[M]):
                 name, member = self._lost.popitem()
                 if self.members.get(name) is not member:
                     continue  # it left meanwhile, and the topic that has its name now is another one
-                self._leave([name])
+                self._remove_members([name])
                 self._matching.renew(name)
                 self._matching.renew(TopicName.parse(name).base)
-            return self._matching.follow()
+            return self._matching.update()
         finally:
             self._joining.release()
 
@@ -210,7 +210,7 @@ class TopicGroup(Generic[M]):
         elif has_grown:
             self._client.wake()
 
-    def _leave(self, names: list[str]) -> None:
+    def _remove_members(self, names: list[str]) -> None:
         for name in names:
             member = self.members.pop(name, None)
             if member is None:
@@ -268,11 +268,11 @@ class TopicGroup(Generic[M]):
             self._client.abandon(self._close_members)  # interrupted: the group is closed, so they follow
             raise
 
-    def close_by(self, leave: Callable[[list[M]], object], text: str) -> None:
-        """Let ``leave`` close the members, while none can join; then make every later call fail."""
+    def close_by(self, close_members: Callable[[list[M]], object], text: str) -> None:
+        """Let ``close_members`` do so, while none can join; then make every later call fail."""
         try:
             self._joining.acquire()
-            leave(list(self.members.values()))
+            close_members(list(self.members.values()))
             self.shut(text)
         finally:
             self._joining.release()
@@ -350,7 +350,7 @@ class ReaderGroup:
         self.topic_name = topic
         self._group = TopicGroup(client, config, config.name or "", {topic: partitions}, self._open)
         self.delivery = self._group.delivery
-        self.take = self.delivery.take
+        self.pop_message = self.delivery.pop_message
         self.receiver = self._group.receiver
         if not is_end(config.start) and (found := self._partition_of(config.start)) is not None:
             for reader in self.readers:
@@ -454,10 +454,10 @@ class ConsumerGroup:
         )
         self.delivery = self._group.delivery
         self.receiver = self._group.receiver
-        self.fetched: Any = SimpleNamespace(popleft=self.delivery.take)
+        self.fetched: Any = SimpleNamespace(popleft=self.delivery.pop_message)
         self.batches = BatchReceiver(
             self.delivery,
-            self.delivery.take,
+            self.delivery.pop_message,
             self._put_back,
             config.batch_receive,
             config.receiver_queue_size,
@@ -498,7 +498,7 @@ class ConsumerGroup:
             # It met the mark of a deletion. If that fails, the topic joins again, and this consumer must not
             # hold its subscription. Otherwise nothing of the topic is left.
             with contextlib.suppress(PulsarException, OSError):
-                child.session.leave()
+                child.session.detach()
 
     def _each(self, call: Callable[[ConsumerCore], R], topic: str | None = None) -> list[R]:
         """Call a function with the consumer of one topic, or of all; those that left are left out."""
@@ -700,10 +700,10 @@ class TurnTimer:
             return self._call_later(delay_s, function)
         self._waiting.append(function)
         if not self._is_armed:
-            self._arm(delay_s)
+            self._set_timer(delay_s)
         return None
 
-    def _arm(self, delay_s: float) -> None:
+    def _set_timer(self, delay_s: float) -> None:
         try:
             self._is_armed = True
             self._call_later(delay_s, self._on_timer)
@@ -720,4 +720,4 @@ class TurnTimer:
                 waiting.popleft()()
         finally:
             if waiting and not self._is_armed:
-                self._arm(min(self._delay_s, _SHARE * (self._monotonic() - begun)))
+                self._set_timer(min(self._delay_s, _SHARE * (self._monotonic() - begun)))

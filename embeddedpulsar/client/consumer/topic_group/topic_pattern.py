@@ -40,7 +40,7 @@ class MatchingTopics:
     topics that were made, grew or were deleted. A topic that was deleted and made again is another topic.
 
     Invariants: a topic that cannot be joined, for example because an Exclusive consumer has its subscription,
-    is tried again at the next `follow`; the reason is logged once. No topic is created. One thread at a time
+    is tried again at the next `update`; the reason is logged once. No topic is created. One thread at a time
     may call the methods.
 
     Args:
@@ -84,14 +84,14 @@ class MatchingTopics:
         for name in list(self._waiting):
             self._change(name)
 
-    def follow(self) -> bool:
+    def update(self) -> bool:
         """Let topics join and leave. Returns False if one of them is to be tried again."""
         self._waiting.update(self._changes.take_changes())
         for name in list(self._waiting):
             try:
                 timing.within(_JOIN_S, self._change, name)
             except Exception as error:  # noqa: BLE001 - the other topics have their turn
-                self._note(name, str(error))
+                self._warn_once(name, str(error))
         return not self._waiting
 
     def renew(self, topic: str) -> None:
@@ -114,11 +114,11 @@ class MatchingTopics:
                 is_going = isinstance(error, AlreadyClosed | FileNotFoundError | TopicNotFound)
                 if self._waiting[name] == entry and not is_going:
                     raise
-                return  # it is being deleted, or was: the next `follow` finds what it is then
+                return  # it is being deleted, or was: the next `update` finds what it is then
         self._waiting.pop(name, None)
         self._reasons.pop(name, None)
 
-    def _note(self, name: str, reason: str) -> None:
+    def _warn_once(self, name: str, reason: str) -> None:
         if self._reasons.get(name) != reason:
             self._reasons[name] = reason
             self._client.log.warning(

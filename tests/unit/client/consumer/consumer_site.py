@@ -122,7 +122,7 @@ class SharedAttachment:
     def back_stop(self, seconds: float) -> float:
         return seconds
 
-    def arm(self, seen_version: int) -> bool:
+    def request_wakeup(self, seen_version: int) -> bool:
         return True
 
     def due_ms(self) -> int:
@@ -186,7 +186,7 @@ class ConsumerSite:
                 waits=SimpleNamespace(
                     must_poll=False,
                     wait=lambda tail, timeout_s, key, waiter: False,
-                    leave=lambda key, waiter, tail, is_served: None,
+                    end_wait=lambda key, waiter, tail, is_served: None,
                 ),
             ),
             mailbox=SimpleNamespace(
@@ -201,7 +201,7 @@ class ConsumerSite:
             call_to_write=self.scheduler.call_later,
             keep_rates=lambda queue, delivery: None,
             release=lambda: None,
-            leave=lambda: self.attachment.detach(),
+            detach=lambda: self.attachment.detach(),
         )
         self.core = ConsumerCore(session)  # type: ignore[arg-type]
         self.consumer: Consumer[Any] = Consumer(self.core)

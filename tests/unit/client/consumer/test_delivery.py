@@ -54,11 +54,11 @@ class Topic(Source):
         self.leaves: list[bool] = []
         self._time = time
 
-    def arm(self, seen: int, waiter: object = None) -> bool:
+    def request_wakeup(self, seen: int, waiter: object = None) -> bool:
         self.waiting.add(waiter)
         return bool(self.tail == seen)
 
-    def leave(self, seen: int, waiter: object, is_served: bool) -> None:
+    def end_wait(self, seen: int, waiter: object, is_served: bool) -> None:
         self.waiting.discard(waiter)
         self.leaves.append(is_served)
 

@@ -38,11 +38,11 @@ class Delivery:
         self.tail = 0
         self.waits: list[Any] = []
 
-    def arm(self, seen: int, waiter: Any) -> bool:
+    def request_wakeup(self, seen: int, waiter: Any) -> bool:
         self.waits.append("armed")
         return seen == self.tail
 
-    def leave(self, seen: int, waiter: Any, is_served: bool) -> None:
+    def end_wait(self, seen: int, waiter: Any, is_served: bool) -> None:
         self.waits.append(is_served)
 
     def has_news(self, seen: int) -> bool:
@@ -93,14 +93,14 @@ def test_a_listener_that_runs_waits_for_nothing():
     """Before it is called, and when it is paused or removed, others are rung in its place."""
     delivery = Delivery(0)
     one = target(delivery, lambda owner, message: delivery.waits.append("called"))
-    assert not one.run(10) and one.arm() and not one.has_news()
+    assert not one.run(10) and one.request_wakeup() and not one.has_news()
     delivery.left, delivery.tail = [1, 2], 2
     assert one.has_news() and one.run(10)
     assert delivery.waits == ["armed", True, "called", "called"]
     one.run(10)
-    assert one.arm()
+    assert one.request_wakeup()
     one.is_paused = True
-    assert not one.run(10) and one.arm()
+    assert not one.run(10) and one.request_wakeup()
     assert delivery.waits[4:] == ["armed", False], "paused, it asks for nothing"
 
 

@@ -38,7 +38,7 @@ def drain(queue: ReceiverQueue) -> list[bytes]:
     """Every message, in order."""
     found = []
     while queue.fill():
-        found.append(queue.take().data())
+        found.append(queue.pop_message().data())
     return found
 
 
@@ -121,7 +121,7 @@ def test_few_messages_of_batches_exist_at_a_time():
         assert len(queue) == queue.ahead == len(expected) - len(found)
         assert queue.fetched - len(queue.messages) == len(found)
         assert not queue.is_dry
-        found.append(queue.take().data())
+        found.append(queue.pop_message().data())
     assert found == expected
     assert queue.is_dry
     assert (queue.fetched, queue.fetched_bytes) == (len(expected), sum(map(len, expected)))
@@ -146,14 +146,14 @@ def test_dropping_an_entry_drops_messages_that_are_not_made(dropped):
     counts = (200, 300, 2, 1)
     _, queue = many(*counts)
     for _ in range(150):
-        queue.take()
+        queue.pop_message()
     queue.drop({(7, dropped)})
     left = [(entry, i) for entry, count in enumerate(counts) for i in range(count)][150:]
     expected = [b"%d.%d" % (entry, i) for entry, i in left if entry != dropped]
     assert queue.ahead == len(expected)
     found: list[bytes] = []
     while queue.fill():
-        message = queue.take()
+        message = queue.pop_message()
         if message._entry.number != VOID:
             found.append(message.data())
     assert found == expected
@@ -164,7 +164,7 @@ def test_dropping_an_entry_drops_messages_that_are_not_made(dropped):
 def test_clearing_drops_batches_whose_messages_are_not_made():
     """After a rewind nothing is left of a batch that was made in part."""
     _, queue = many(200, 300)
-    queue.take()
+    queue.pop_message()
     queue.clear()
     assert queue.is_dry
     assert len(queue) == 0
@@ -202,7 +202,7 @@ def test_an_interrupt_while_messages_are_made_leaves_out_none():
                 sys.settrace(None)
             if not is_filled:
                 break
-            found.append(queue.take().data())
+            found.append(queue.pop_message().data())
         assert list(dict.fromkeys(found)) == expected
         if left > 0:
             break

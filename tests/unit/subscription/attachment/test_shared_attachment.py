@@ -365,23 +365,23 @@ def test_a_turn_is_what_the_application_handles_in_a_short_time():
     now = [0.0]
     pace = _Pace(lambda: now[0])
     for number in range(4):
-        assert pace.turn == 0
+        assert pace.turn_messages == 0
         pace.begin(10)
         now[0] += 0.01
         pace.end()
         now[0] += 5.0  # it waits
         pace.end()
-        assert bool(pace.turn) == (number == 3)
-    assert pace.turn == 4
+        assert bool(pace.turn_messages) == (number == 3)
+    assert pace.turn_messages == 4
     pace.begin(1000)
     now[0] += 0.001
     pace.end()
-    assert 50 < pace.turn < 256
+    assert 50 < pace.turn_messages < 256
     for _ in range(20):
         pace.begin(1000)
         now[0] += 0.001
         pace.end()
-    assert pace.turn == 256
+    assert pace.turn_messages == 256
 
 
 def test_a_clock_that_stands_still_tells_no_turn():
@@ -389,7 +389,7 @@ def test_a_clock_that_stands_still_tells_no_turn():
     pace = _Pace(lambda: 7.0)
     pace.begin(1000)
     pace.end()
-    assert pace.turn == 0
+    assert pace.turn_messages == 0
 
 
 def test_a_fast_consumer_takes_its_turn_of_a_small_backlog(site: VirtualSite):

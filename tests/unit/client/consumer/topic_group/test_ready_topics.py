@@ -28,7 +28,7 @@ class Log:
     def due_ms(self) -> int:
         return self.due
 
-    def arm(self, seen: tuple[int, int]) -> bool:
+    def request_wakeup(self, seen: tuple[int, int]) -> bool:
         self.armed += 1
         return tuple(self.words) == seen
 
@@ -48,12 +48,12 @@ class Site:
         found = []
         while (number := self.topics.first(self.generation)) >= 0:
             found.append(number)
-            self.topics.note_dry(number, self.topics.look(number))
+            self.topics.note_dry(number, self.topics.read_state(number))
         return found
 
     def settle(self) -> None:
         """Ask until nothing is left, and have all of them ring."""
-        while self.asked() or not self.topics.arm():
+        while self.asked() or not self.topics.request_wakeups():
             pass
 
 
@@ -62,7 +62,7 @@ def site() -> Site:
     """A hundred topics that were found empty and will ring."""
     made = Site(100)
     assert made.asked() == list(range(100))
-    assert made.topics.arm()
+    assert made.topics.request_wakeups()
     made.generation += 1
     made.settle()
     return made
@@ -75,7 +75,7 @@ def test_a_ring_leads_to_the_topics_that_changed(site: Site):
     assert site.asked() == []  # nobody rang
     site.generation += 1
     assert site.asked() == [7, 70]
-    assert site.topics.arm()
+    assert site.topics.request_wakeups()
     assert [log.armed for log in site.logs] == [2 if i in (7, 70) else 1 for i in range(100)]
 
 
@@ -85,12 +85,12 @@ def test_a_ring_leads_to_the_topics_that_wait_for_transactions(site: Site):
     site.logs[7].is_blocked = True
     site.generation += 1
     assert site.asked() == [7]
-    assert site.topics.arm()
+    assert site.topics.request_wakeups()
     assert site.asked() == []
     site.logs[7].is_blocked = False
     site.generation += 1
     assert site.asked() == [7]
-    assert site.topics.arm()
+    assert site.topics.request_wakeups()
     site.generation += 1
     assert site.asked() == []
 
@@ -118,7 +118,7 @@ def test_a_topic_with_messages_stays_ready(site: Site):
         turns.append(number)
         site.topics.end_turn(number)
     assert turns == [3, 5] * 3
-    assert not site.topics.arm()
+    assert not site.topics.request_wakeups()
 
 
 def test_what_comes_while_a_topic_is_asked_is_found(site: Site):
@@ -126,7 +126,7 @@ def test_what_comes_while_a_topic_is_asked_is_found(site: Site):
     site.logs[9].words[0] += 1
     site.generation += 1
     assert site.topics.first(site.generation) == 9
-    seen = site.topics.look(9)
+    seen = site.topics.read_state(9)
     site.logs[9].words[0] += 1
     site.topics.note_dry(9, seen)
     assert site.asked() == [9]
@@ -138,7 +138,7 @@ def test_what_comes_before_it_is_asked_to_ring_is_found(site: Site):
     site.generation += 1
     assert site.asked() == [9]
     site.logs[9].words[0] += 1
-    assert not site.topics.arm()
+    assert not site.topics.request_wakeups()
     assert site.asked() == [9]
 
 
@@ -146,7 +146,7 @@ def test_a_touched_topic_is_ready_without_a_ring(site: Site):
     """Also one that is touched while it is asked, by another thread."""
     site.logs[4].on_change()
     assert site.topics.first(site.generation) == 4
-    seen = site.topics.look(4)
+    seen = site.topics.read_state(4)
     site.logs[4].on_change()
     site.topics.note_dry(4, seen)
     assert site.asked() == [4]
@@ -194,7 +194,7 @@ def test_a_topic_whose_lock_is_held_is_put_off(site: Site):
         site.logs[8].words[0] += 1
         site.generation += 1
         while (number := site.topics.first(site.generation)) >= 0:
-            seen = site.topics.look(number)
+            seen = site.topics.read_state(number)
             if number == 6:
                 site.topics.put_off(number, seen)
             else:
@@ -206,7 +206,7 @@ def test_a_topic_whose_lock_is_held_is_put_off(site: Site):
     site.logs[6].words[0] += 1
     site.generation += 1
     number = site.topics.first(site.generation)
-    site.topics.put_off(number, site.topics.look(number))
+    site.topics.put_off(number, site.topics.read_state(number))
     assert round(1000 * site.topics.pause_s()) == 1
 
 
@@ -222,10 +222,10 @@ def test_a_closed_topic_is_asked(site: Site):
     site.generation += 1
     number = site.topics.first(site.generation)
     while number != 3:
-        site.topics.note_dry(number, site.topics.look(number))
+        site.topics.note_dry(number, site.topics.read_state(number))
         number = site.topics.first(site.generation)
     with pytest.raises(AlreadyClosed):
-        site.topics.look(3)
+        site.topics.read_state(3)
 
 
 def test_a_removed_topic_is_not_asked_and_its_number_is_used_again(site: Site):
@@ -254,7 +254,7 @@ def test_what_was_seen_of_a_removed_topic_does_not_count(site: Site):
     site.logs[7].words[0] += 1
     site.generation += 1
     assert site.topics.first(site.generation) == 7
-    seen = site.topics.look(7)
+    seen = site.topics.read_state(7)
     site.topics.remove(7, site.logs[7])  # type: ignore[arg-type]
     site.topics.put(7, Log())  # type: ignore[arg-type]
     site.topics.note_dry(7, seen)
@@ -268,9 +268,9 @@ def test_a_removed_topic_is_forgotten_in_every_state(site: Site):
     site.generation += 1
     assert site.topics.first(site.generation) == 0
     site.logs[1].due = site.clock.wall_ms() + 10
-    site.topics.note_dry(1, site.topics.look(1))
-    site.topics.put_off(2, site.topics.look(2))
-    site.topics.note_dry(3, site.topics.look(3))
+    site.topics.note_dry(1, site.topics.read_state(1))
+    site.topics.put_off(2, site.topics.read_state(2))
+    site.topics.note_dry(3, site.topics.read_state(3))
     for number, log in enumerate(site.logs[:4]):
         site.topics.remove(number, log)  # type: ignore[arg-type]
     site.clock.advance(5)
