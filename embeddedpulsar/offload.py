@@ -495,8 +495,8 @@ class TopicOffload:
     def _record(self) -> OffloadRecord:
         return read_offload_record(self._directory, self._report)
 
-    def _report(self, found: Damage) -> None:
-        (self._log.damage or package_log.damage)(found._replace(topic=self._log.name))
+    def _report(self, damage: Damage) -> None:
+        (self._log.damage or package_log.damage)(damage._replace(topic=self._log.name))
 
     # -- what is due ---------------------------------------------------------------------------------------
 

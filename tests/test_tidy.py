@@ -53,6 +53,20 @@ DIALECT = {
     r"; whether\b": "Returns:, or a sentence of its own",
 }
 
+# Names of variables and parameters that say nothing of what they hold.
+VAGUE_NAMES = frozenset({"found", "one", "there", "made", "asked"})
+# These hold a bound, or one side of a pair, where they are unpacked or passed; alone they say nothing.
+VAGUE_ALONE = frozenset({"left", "most"})
+# Names of methods that do not say what happens.
+VAGUE_VERBS = frozenset(
+    {"look", "settle", "arm", "forget", "leave", "take", "follow", "turn", "rest", "note"}
+)
+# Method of the public API -> why it has the name.
+VAGUE_METHODS: dict[str, str] = {
+    "embeddedpulsar.admin.activity.ActivityWatch.look": "public, and what a watch does",
+    "embeddedpulsar.functions.supervisor.Supervisor.look": "public",
+}
+
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -249,6 +263,38 @@ def test_named_tuples_are_records():
         if any(alias.name == "NamedTuple" for alias in node.names)
     }
     assert found == set(MAY_USE_TYPING)
+
+
+def test_variables_are_named_for_what_they_hold():
+    """A local, a parameter and a loop variable is the noun of what it holds: an entry, a ledger, a match."""
+    bad, fields = [], set()
+    for name, tree in modules().items():
+        for node in nodes(tree):
+            if isinstance(node, ast.AnnAssign) and node.value is None:
+                fields.add(node.target)  # of a public record
+            if isinstance(node, ast.Assign | ast.AnnAssign):
+                alone = node.targets if isinstance(node, ast.Assign) else [node.target]
+            elif isinstance(node, ast.For | ast.comprehension):
+                alone = [node.target]
+            else:
+                alone = []
+            bad += [
+                f"{name}:{target.lineno} {target.id}"
+                for target in alone
+                if isinstance(target, ast.Name) and target.id in VAGUE_ALONE and target not in fields
+            ]
+            is_stored = isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+            if is_stored and node.id in VAGUE_NAMES and node not in fields:
+                bad.append(f"{name}:{node.lineno} {node.id}")
+            if isinstance(node, ast.arg) and node.arg in VAGUE_NAMES:
+                bad.append(f"{name}:{node.lineno} parameter {node.arg}")
+    assert not bad, "\n".join(bad)
+
+
+def test_methods_say_what_happens():
+    """A method is a verb of the field: it claims, discards, catches up, and does not take or follow."""
+    vague = {name for name, _ in functions() if name.rpartition(".")[2].lstrip("_") in VAGUE_VERBS}
+    assert vague == VAGUE_METHODS.keys(), "name what happens, or take the exception out"
 
 
 def test_no_open_ends_in_comments():

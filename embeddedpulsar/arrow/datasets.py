@@ -354,7 +354,7 @@ def require_polars() -> Any:
     return polars
 
 
-def lazy_frame(made: TopicDataset) -> Any:
+def lazy_frame(dataset: TopicDataset) -> Any:
     """See `TopicDataset.lazy_frame`."""
     pl = require_polars()
 
@@ -362,13 +362,13 @@ def lazy_frame(made: TopicDataset) -> Any:
         columns: list[str] | None, predicate: Any, n_rows: int | None, batch_size: int | None
     ) -> Iterator[Any]:
         # Columns that only the predicate names are read for it, and left out of the result below.
-        wanted = made.schema.names if columns is None else columns
+        wanted = dataset.schema.names if columns is None else columns
         filter = None
         if predicate is not None:
             wanted = list(dict.fromkeys([*wanted, *predicate.meta.root_names()]))
             filter = pruning_filter(pl, predicate)
         rows_left = n_rows
-        for batch in made.batches(wanted, filter):
+        for batch in dataset.batches(wanted, filter):
             frame = pl.from_arrow(batch)
             # The source applies the predicate: Polars does not do it again, and pruning leaves rows of other
             # keys and times.
@@ -386,7 +386,7 @@ def lazy_frame(made: TopicDataset) -> Any:
                 return
 
     # Polars asks a source for its schema before it reads.
-    schema = pl.from_arrow(made.schema.empty_table()).schema
+    schema = pl.from_arrow(dataset.schema.empty_table()).schema
     return pl.io.plugins.register_io_source(read, schema=schema)
 
 

@@ -602,11 +602,11 @@ def _structs(values: Any) -> list[Any]:
 def _lists(values: Any) -> list[Any]:
     # A null list may lie over items, which `flatten` leaves out, so its length is 0 here.
     lengths = _numbers(pc.fill_null(pc.list_value_length(values), 0))
-    items, at, found = python_values(values.flatten()), 0, []  # without those of null lists
+    items, at, rows = python_values(values.flatten()), 0, []  # without those of null lists
     for length in lengths:
-        found.append(items[at : at + length])
+        rows.append(items[at : at + length])
         at += length
-    return found
+    return rows
 
 
 def _texts(values: Any) -> list[Any]:

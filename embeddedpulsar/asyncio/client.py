@@ -124,7 +124,7 @@ class Client(AsyncFacade):
             # `Producer.send` waits at this number of sends, so the underlying producer never has to wait.
             arguments["block_if_queue_full"] = False
         producer = await in_thread(
-            lambda: self._blocking.create_producer(**arguments), lambda made: made.close()
+            lambda: self._blocking.create_producer(**arguments), lambda producer: producer.close()
         )
         return Producer(
             producer,
@@ -193,7 +193,9 @@ class Client(AsyncFacade):
             if not isinstance(topic, str):
                 raise ValueError("Argument topic is one regular expression where is_pattern_topic is True")
             arguments["topic"] = _pattern(topic)
-        consumer = await in_thread(lambda: self._blocking.subscribe(**arguments), lambda made: made.close())
+        consumer = await in_thread(
+            lambda: self._blocking.subscribe(**arguments), lambda consumer: consumer.close()
+        )
         # These acknowledgements return when they are written, which may wait for a lock.
         blocks = bool(options.get("ack_receipt_enabled")) or options.get("ack_group_time_ms") == 0
         return Consumer(consumer, self._blocking._core, acknowledging_blocks=blocks)
@@ -227,7 +229,9 @@ class Client(AsyncFacade):
         """
         # As in `create_producer`: the arguments by name, before any other local.
         arguments = _given(locals())
-        reader = await in_thread(lambda: self._blocking.create_reader(**arguments), lambda made: made.close())
+        reader = await in_thread(
+            lambda: self._blocking.create_reader(**arguments), lambda reader: reader.close()
+        )
         return Reader(reader, self._blocking._core)
 
     async def create_table_view(
@@ -246,7 +250,7 @@ class Client(AsyncFacade):
         """
         view = await in_thread(
             lambda: self._blocking.create_table_view(topic, subscription_name, schema or BYTES),
-            lambda made: made.close(),
+            lambda view: view.close(),
         )
         return TableView(view)
 

@@ -119,7 +119,7 @@ class ClusterAsyncioClient(Client):
         arguments = _arguments(Client.create_producer, args, options)
         # In a thread: `pulsar-client` waits for the broker. A cancelled call closes what it gets.
         producer = await in_thread(
-            lambda: self._blocking.create_producer(**arguments), lambda made: made.close()
+            lambda: self._blocking.create_producer(**arguments), lambda producer: producer.close()
         )
         return ClusterAsyncioProducer(producer)
 
@@ -127,12 +127,16 @@ class ClusterAsyncioClient(Client):
         arguments = _arguments(Client.subscribe, args, options)
         if arguments.pop("is_pattern_topic", False):
             arguments["topic"] = re.compile(arguments["topic"])
-        consumer = await in_thread(lambda: self._blocking.subscribe(**arguments), lambda made: made.close())
+        consumer = await in_thread(
+            lambda: self._blocking.subscribe(**arguments), lambda consumer: consumer.close()
+        )
         return ClusterAsyncioConsumer(consumer, _CLOSING)
 
     async def create_reader(self, *args: Any, **options: Any) -> ClusterAsyncioReader[Any]:
         arguments = _arguments(Client.create_reader, args, options)
-        reader = await in_thread(lambda: self._blocking.create_reader(**arguments), lambda made: made.close())
+        reader = await in_thread(
+            lambda: self._blocking.create_reader(**arguments), lambda reader: reader.close()
+        )
         return ClusterAsyncioReader(reader, _CLOSING)
 
 

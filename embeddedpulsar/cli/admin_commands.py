@@ -238,11 +238,11 @@ def brokers() -> None:
     """Show and change the settings of the store."""
 
 
-def _show(found: dict[str, str], is_json: bool) -> None:
+def _show(values: dict[str, str], is_json: bool) -> None:
     if is_json:
-        print_json(found)
+        print_json(values)
     else:
-        print_table(("setting", "value"), sorted(found.items()))
+        print_table(("setting", "value"), sorted(values.items()))
 
 
 @brokers.command("get-runtime-config")

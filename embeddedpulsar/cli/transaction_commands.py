@@ -190,21 +190,21 @@ def abort_transaction(store: OpenedStore, most: int, least: int, yes: bool, dry_
             calls.abort_transaction((most, least))
 
 
-def _described(found: TransactionMetadata) -> str:
+def _described(metadata: TransactionMetadata) -> str:
     """A transaction in words, for a question."""
-    text = found.txn_id
-    if found.label:
-        text += f" {found.label!r}"
-    if found.owner:
-        text += f" of {found.owner}"
-    if found.status not in _OPEN_STATUSES:
-        return f"{text}, which is {found.status}"
-    if found.open_timestamp:
-        text += f", {age_text(max(SYSTEM_CLOCK.wall_ms() - found.open_timestamp, 1))} old"
-    places = [f"messages in {short_name(topic)}" for topic in found.produced_partitions]
+    text = metadata.txn_id
+    if metadata.label:
+        text += f" {metadata.label!r}"
+    if metadata.owner:
+        text += f" of {metadata.owner}"
+    if metadata.status not in _OPEN_STATUSES:
+        return f"{text}, which is {metadata.status}"
+    if metadata.open_timestamp:
+        text += f", {age_text(max(SYSTEM_CLOCK.wall_ms() - metadata.open_timestamp, 1))} old"
+    places = [f"messages in {short_name(topic)}" for topic in metadata.produced_partitions]
     places += [
         f"acknowledgements in {short_name(topic)}: {name}"
-        for topic, names in found.acked_partitions.items()
+        for topic, names in metadata.acked_partitions.items()
         for name in names
     ]
     return f"{text}, with {', '.join(places)}" if places else text

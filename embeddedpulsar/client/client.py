@@ -697,13 +697,13 @@ class Client:
         resumed: Transaction = self._core.in_time(_of_transactions().resume, self._core, prepared)
         return resumed
 
-    def _keep(self, made: Any) -> None:
+    def _keep(self, opened: Any) -> None:
         """Keep the client alive as long as one of its producers, consumers or readers.
 
         As in Pulsar, a consumer or reader that the application drops stays open until its client is closed.
         Nothing but a listener refers to them or to the client, so all of them can become garbage together.
         """
-        made._client = self
+        opened._client = self
 
     def _keep_consumer(self, consumer: Any) -> None:
         self._keep(consumer)

@@ -483,16 +483,16 @@ def _label(closable: Closable) -> str:
     return repr(closable).strip("<>").removesuffix(" open").removesuffix(" closed")
 
 
-def close_opened(core: ClientCore, made: Any, opened: list[Close]) -> None:
+def close_opened(core: ClientCore, resource: Any, opened: list[Close]) -> None:
     """Close what an interrupted call has made: the whole if it is complete, and each part that is not closed.
 
     What cannot be closed now, because another process stays in a lock, is closed later.
     """
     # First, so that what is opened below, while closing, is not listed.
     OPENED.set(None)
-    if made is not None:
+    if resource is not None:
         with contextlib.suppress(AlreadyClosed, LockTimeout):
-            core.in_time(made.close)
+            core.in_time(resource.close)
     # Last attached, first closed. One that the whole has closed before raises `AlreadyClosed`.
     while opened:
         close = opened.pop()

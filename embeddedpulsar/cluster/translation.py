@@ -74,8 +74,8 @@ class _Translation:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if error is not None and (found := translated_error(error)) is not None:
-            raise found from error
+        if error is not None and (translated := translated_error(error)) is not None:
+            raise translated from error
 
 
 translated: Final = _Translation()

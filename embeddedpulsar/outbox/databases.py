@@ -323,8 +323,8 @@ def opener_of(connect: Connect) -> Callable[[], Any]:
     if isinstance(connect, str):
         if connect.startswith(_SQLITE) and len(connect) > len(_SQLITE):
             return _sqlite_opener(connect.removeprefix(_SQLITE))
-        if found := _POSTGRES.match(connect):
-            return _postgres_opener("postgresql://" + connect[found.end() :])
+        if match := _POSTGRES.match(connect):
+            return _postgres_opener("postgresql://" + connect[match.end() :])
         raise InvalidConfiguration(
             f"{connect!r} names no database of an outbox: sqlite:///app.db, sqlite:////srv/app.db, or "
             "postgresql://user@host/name"

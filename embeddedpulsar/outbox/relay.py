@@ -531,7 +531,7 @@ class Relay:
             try:
                 if waits:
                     self._listen(watch, connection, session)
-                with self._hold_lock(watch, name, waits) as is_ours:
+                with self._exclusive_access(watch, name, waits) as is_ours:
                     if is_ours:
                         work(_Service(self, watch, tables, name))
             finally:
@@ -564,7 +564,7 @@ class Relay:
         self._rung = True
 
     @contextlib.contextmanager
-    def _hold_lock(self, watch: ChangeWatch, name: str, waits: bool) -> Iterator[bool]:
+    def _exclusive_access(self, watch: ChangeWatch, name: str, waits: bool) -> Iterator[bool]:
         """Hold the lock of the outbox; False if the relay was stopped before it got it."""
         lock = FileLock(outbox_lock_path(self._client._core.store.root, name))
         try:

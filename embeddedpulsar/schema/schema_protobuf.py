@@ -82,10 +82,10 @@ def _definition(kind: Any) -> dict[str, str]:
     }
 
 
-def _files(file: Any, found: dict[str, Any]) -> dict[str, Any]:
+def _files(file: Any, files: dict[str, Any]) -> dict[str, Any]:
     """The file and all that it imports by name, each after its own imports."""
-    if file.name not in found:
+    if file.name not in files:
         for imported in file.dependencies:
-            _files(imported, found)
-        found[file.name] = file
-    return found
+            _files(imported, files)
+        files[file.name] = file
+    return files

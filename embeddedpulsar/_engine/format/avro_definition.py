@@ -354,11 +354,11 @@ class Likeness:
         self._alike: Final[Pairs] = set()
         self._apart: Final[Pairs] = set()
 
-    def holds(self, one: DefinitionNode, other: DefinitionNode) -> bool:
+    def holds(self, first: DefinitionNode, other: DefinitionNode) -> bool:
         """Whether two types, whose nodes live as long as this object, describe the same."""
         # By pair: the pair in which it was met, to go back from a difference to all that contain it.
         met: dict[tuple[int, int], tuple[int, int] | None] = {}
-        pending: list[tuple[DefinitionNode, DefinitionNode, tuple[int, int] | None]] = [(one, other, None)]
+        pending: list[tuple[DefinitionNode, DefinitionNode, tuple[int, int] | None]] = [(first, other, None)]
         while pending:
             a, b, outer = pending.pop()
             # By identity: two nodes of one definition may have one name and differ.
@@ -404,22 +404,22 @@ class Likeness:
         return True
 
 
-def is_alike(one: DefinitionNode, other: DefinitionNode, *, exactly: bool = True) -> bool:
+def is_alike(first: DefinitionNode, other: DefinitionNode, *, exactly: bool = True) -> bool:
     """Whether two definitions describe the same; see `Likeness`."""
-    return Likeness(exactly=exactly).holds(one, other)
+    return Likeness(exactly=exactly).holds(first, other)
 
 
-def _is_same(one: Any, other: Any) -> bool:
+def _is_same(first: Any, other: Any) -> bool:
     """Whether two defaults are the same; 1 and True, which Python takes for equal, are not."""
     # ABSENT is no value of JSON, and must not reach `json.dumps`.
-    if one is other:
+    if first is other:
         return True
-    if one is ABSENT or other is ABSENT:
+    if first is ABSENT or other is ABSENT:
         return False
-    if type(one) is type(other) and isinstance(one, str | int | bool | None):
-        return bool(one == other)
+    if type(first) is type(other) and isinstance(first, str | int | bool | None):
+        return bool(first == other)
     # Dicts and lists by their text, in which 1 and True differ.
-    return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
+    return json.dumps(first, sort_keys=True) == json.dumps(other, sort_keys=True)
 
 
 _PROMOTIONS: Final[dict[str, frozenset[str]]] = {

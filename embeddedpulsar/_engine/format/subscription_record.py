@@ -358,7 +358,9 @@ class Assign(NamedTuple):
     @property
     def consumers(self) -> set[int]:
         """The ids of those that get something."""
-        return {one for one, *_ in self.ranges}.union(*(share.owners for share in self.shares))
+        return {consumer_id for consumer_id, *_ in self.ranges}.union(
+            *(share.owners for share in self.shares)
+        )
 
 
 class Redeliver(NamedTuple):

@@ -406,7 +406,7 @@ class MaxReadPosition:
     def last_committed(self, last: Position) -> Position:
         """The last entry up to ``last``, before which all are decided, that is of no aborted transaction."""
         # Behind what was found before, nothing is looked at twice.
-        before, found = self._last
+        before, committed = self._last
         position, view = last, self._view
         while position > before and self._is_aborted(position):
             closed = view.chain().before(position.ledger_id) if position.entry_id <= 0 else None
@@ -417,7 +417,7 @@ class MaxReadPosition:
             else:
                 break  # nothing that is retained
         if position <= before:
-            position = found
+            position = committed
         self._last = (last, position)
         return position
 

@@ -45,14 +45,14 @@ def info(text: str, *values: object) -> None:
         logging.getLogger(NAME).info(text, *values)
 
 
-def damage(found: object) -> None:
+def damage(report: object) -> None:
     """Log damage that was found. Not under a lock that other processes wait for.
 
     >>> damage("t/7.log: hole")
     """
     import logging  # 5 ms, and only where something is broken
 
-    logging.getLogger(NAME).warning("%s", found)
+    logging.getLogger(NAME).warning("%s", report)
 
 
 _REMEMBERED: Final = 4096
@@ -81,15 +81,15 @@ class DamageChannel:
         if listener in self._listeners:
             self._listeners.remove(listener)
 
-    def report(self, found: Damage) -> None:
+    def report(self, damage: Damage) -> None:
         """Hand damage on. Without a lock that other processes wait for."""
-        self.enqueue(found)
+        self.enqueue(damage)
         self.hand_on()
 
-    def enqueue(self, found: Damage) -> None:
+    def enqueue(self, damage: Damage) -> None:
         """As `report`, under any lock; without listeners the log has it after the next `hand_on`."""
-        if self._is_news(found):
-            self._pending.append(found)
+        if self._is_news(damage):
+            self._pending.append(damage)
             if self._listeners:
                 self.hand_on()
 
@@ -100,10 +100,10 @@ class DamageChannel:
             for listener in tuple(self._listeners) or (damage,):
                 listener(report)
 
-    def _is_news(self, found: Damage) -> bool:
+    def _is_news(self, damage: Damage) -> bool:
         # Readers of one stretch of a log may give different reasons.
-        reason = "" if found.ledger_id else found.reason
-        key = (found.path, found.kind, found.offset, found.first_entry, reason)
+        reason = "" if damage.ledger_id else damage.reason
+        key = (damage.path, damage.kind, damage.offset, damage.first_entry, reason)
         if key in self._seen:
             return False
         if len(self._seen) >= _REMEMBERED:
@@ -112,11 +112,11 @@ class DamageChannel:
         return True
 
 
-def tell(on_damage: DamageHook, found: Damage) -> None:
+def tell(on_damage: DamageHook, report: Damage) -> None:
     """Call the function of the application; what it raises is logged."""
     try:
-        on_damage(found)
+        on_damage(report)
     except Exception:  # the caller is a thread of the package
         import logging
 
-        logging.getLogger(NAME).exception("on_damage failed for: %s", found)
+        logging.getLogger(NAME).exception("on_damage failed for: %s", report)

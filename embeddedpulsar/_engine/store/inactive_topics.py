@@ -255,7 +255,9 @@ class _Look:
         producers, subscriptions = topic.view.producers(), topic.view.subscriptions()
         durable = [facts for facts, is_durable in subscriptions if is_durable]
         last_ms = max([last_ms, *(facts.last_active_ms for facts in durable)])
-        is_used = producers.connected or producers.waiting or any(one.consumers for one, _ in subscriptions)
+        is_used = (
+            producers.connected or producers.waiting or any(facts.consumers for facts, _ in subscriptions)
+        )
         # Without any time, the topic was never used: its time begins with the first look.
         if is_used or not last_ms or self._is_needed(topic, durable):
             words[TopicWord.SEEN_ACTIVE_MS] = now

@@ -108,7 +108,9 @@ class OpenTopics:
             opening = None if known is None else known()
             if opening is None:
                 if len(self._openings) >= _MOST_OPENINGS:
-                    self._openings = {at: one for at, one in self._openings.items() if one() is not None}
+                    self._openings = {
+                        at: opening for at, opening in self._openings.items() if opening() is not None
+                    }
                 opening = threads.RLock()
                 self._openings[name] = ref(opening)
             return opening

@@ -270,10 +270,10 @@ class SequenceMemory:
     def _scan(self, end: int, floor: int, names: Iterable[str] | None) -> dict[str, int]:
         return self._log.sequence_ids(names, end, floor, self._on_progress)
 
-    def _switching_on(self, plan: _Plan, found: dict[str, int]) -> Callable[[Commit], bool]:
-        return lambda commit: self._switch_on(commit, plan, found)
+    def _switching_on(self, plan: _Plan, highest: dict[str, int]) -> Callable[[Commit], bool]:
+        return lambda commit: self._switch_on(commit, plan, highest)
 
-    def _switch_on(self, commit: Commit, plan: _Plan, found: dict[str, int]) -> bool:
+    def _switch_on(self, commit: Commit, plan: _Plan, highest: dict[str, int]) -> bool:
         if self.is_on:
             return True
         journal = self._journal
@@ -281,7 +281,7 @@ class SequenceMemory:
         if table.sequences.base != plan.noted_base:
             return False  # switched on and off by others meanwhile
         latest = self._scan(tail, plan.tail, None)
-        _merge(latest, found)
+        _merge(latest, highest)
         in_use = table.connected_names()
         names = dict.fromkeys([*sorted(in_use), *sorted(plan.pending), *latest])
         commit(

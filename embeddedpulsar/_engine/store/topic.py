@@ -191,7 +191,9 @@ class LateCompaction(LatePart["TopicCompaction"]):
             from embeddedpulsar._engine.log.compacted_ledger import CompactedLedgers
             from embeddedpulsar._engine.store.background.topic_compaction import TopicCompaction
         topic = self._topic
-        ledgers = CompactedLedgers(topic.directory, topic.incarnation, lambda found: topic.view.report(found))
+        ledgers = CompactedLedgers(
+            topic.directory, topic.incarnation, lambda damage: topic.view.report(damage)
+        )
         return TopicCompaction(ledgers, topic.ledger, self._threshold, self._settings, self._clock)
 
     def cursor(self, position: Position, *, inclusive: bool) -> Cursor:
@@ -408,7 +410,7 @@ class LateProducers:
             log.lock,
             self._peers,
             self._clock,
-            lambda found: topic.view.report(found),
+            lambda damage: topic.view.report(damage),
             lock_timeout_s=options.lock_timeout_s,
             own=self._mailbox.uuid,
         )

@@ -224,9 +224,9 @@ class TopicView:
         self._drops[subscription] = older, newer
         return older
 
-    def report(self, found: Damage) -> None:
+    def report(self, damage: Damage) -> None:
         """Tell the application what was found damaged."""
-        self._host.damage.report(found._replace(topic=self._log.name))
+        self._host.damage.report(damage._replace(topic=self._log.name))
 
     def _lives(self, uuid: bytes) -> bool:
         try:

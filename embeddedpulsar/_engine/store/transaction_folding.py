@@ -174,7 +174,7 @@ class Folder:
         for commit in torn:
             by_topic.setdefault(commit.directory, []).append(commit)
         for directory, commits in by_topic.items():
-            self._session.damage.note(_damage_of(directory, commits))
+            self._session.damage.enqueue(_damage_of(directory, commits))
 
     # -- a pass ------------------------------------------------------------------------------------
 

@@ -835,9 +835,9 @@ class SharedState:
         """Log something when the lock is free again. Inside `transact`."""
         self._notes.append(text)
 
-    def note_damage(self, found: Damage) -> None:
+    def note_damage(self, damage: Damage) -> None:
         """Report damage when the lock is free again. Inside `transact`."""
-        self._journal.damage.append(found)
+        self._journal.damage.append(damage)
 
     def _act(self) -> None:
         """Do what was decided under the lock and needs none."""

@@ -449,9 +449,9 @@ def rewound_position(directory: str, reached: Position) -> Position:
             journal = JournalFile(directory, generation)
         except FileNotFoundError:
             continue
-        for _, found in journal.records(strict=False):
+        for _, stored in journal.records(strict=False):
             if journal.damage:
-                lowest = min(lowest, _position_of(found) or lowest)
+                lowest = min(lowest, _position_of(stored) or lowest)
         if journal.is_empty or any(
             may_hold(journal.data, lost.offset, lost.end_offset, _SEEK_SIZE) for lost in journal.damage
         ):
@@ -459,10 +459,10 @@ def rewound_position(directory: str, reached: Position) -> Position:
     return lowest
 
 
-def _position_of(found: JournalRecord) -> Position | None:
-    if found.type != record.SEEK:
+def _position_of(stored: JournalRecord) -> Position | None:
+    if stored.type != record.SEEK:
         return None
-    command = record.decode(found.type, found.payload)
+    command = record.decode(stored.type, stored.payload)
     return Position(command.ledger_id, command.entry_id)
 
 
@@ -644,8 +644,8 @@ def damage_reporter(log: Log, name: str, hook: DamageHook) -> DamageHook:
     """Return a `StateOptions.report` that names topic and subscription. It reports nothing of a topic that
     was deleted: its files are being removed."""
 
-    def report(found: Damage) -> object:
-        return None if is_deleted(log.words) else hook(found._replace(topic=log.name, subscription=name))
+    def report(damage: Damage) -> object:
+        return None if is_deleted(log.words) else hook(damage._replace(topic=log.name, subscription=name))
 
     return report
 

@@ -310,7 +310,7 @@ class Consumer(ProcessBound, Generic[T]):
         )
         hook = "on_acknowledge_cumulative" if is_cumulative else "on_acknowledge"
         for each in messages:
-            self._chain.reporting(hook, lambda one: acknowledge([one]))(each)
+            self._chain.reporting(hook, lambda single: acknowledge([single]))(each)
 
     def acknowledge_cumulative(
         self, message: Message[T] | MessageId, *, txn: Transaction | None = None

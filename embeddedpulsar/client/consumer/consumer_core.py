@@ -491,9 +491,7 @@ class ConsumerCore:
         meter = ConsumerMeter(session, self.queue, self.acks)
         self.stats = meter.snapshot
         self._closing = ConsumerClosing(self, meter)
-        self.receiver: MessageReceiver = MessageReceiver(
-            session.client, config, self.delivery, self.pop_message
-        )
+        self.receiver = MessageReceiver(session.client, config, self.delivery, self.pop_message)
         fork.register(self)
 
     @cached_property

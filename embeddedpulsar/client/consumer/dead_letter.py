@@ -494,7 +494,7 @@ class DeadLetters:
 
     def _acknowledge(self, moved: list[tuple[RawPosition, int]]) -> None:
         for epoch in sorted({epoch for _, epoch in moved}):
-            positions = [position for position, one in moved if one == epoch]
+            positions = [position for position, letter_epoch in moved if letter_epoch == epoch]
             self._session.attachment.acknowledge(positions, epoch=epoch)
 
 

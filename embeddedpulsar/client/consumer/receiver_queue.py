@@ -117,9 +117,9 @@ class ReceiverQueue:
     @property
     def _unmade(self) -> int:
         later = list(self.batches)  # a copy in one step: other threads may take from it
-        view, made = self._part
+        view, part_end = self._part
         if later and later[0] is view:
-            return sum(map(_count_left, later)) - _count_left(view, made)
+            return sum(map(_count_left, later)) - _count_left(view, part_end)
         return sum(map(_count_left, later))
 
     @property
@@ -239,8 +239,8 @@ class ReceiverQueue:
                 self._make_one(view, self.repeated)
                 continue
             if view.skip is None and not self.first_within(view.ledger_id, view.entry_id):
-                part, made = self._part
-                first = made if part is view else 0
+                part, part_end = self._part
+                first = part_end if part is view else 0
                 end = min(first + room, view.count)
                 messages.extend(messages_of(view, first, end, self.origin))
                 self._part = view, end
@@ -258,8 +258,8 @@ class ReceiverQueue:
 
     def _make_one(self, view: EntryView, repeated: RepeatedEntries) -> None:
         """Make the next message of the first batch that is not acknowledged, if there is one."""
-        part, made = self._part
-        first = made if part is view else self.first_within(view.ledger_id, view.entry_id)
+        part, part_end = self._part
+        first = part_end if part is view else self.first_within(view.ledger_id, view.entry_id)
         if part is not view and first and view.acked is not None:
             view.acked[:first] = b"\x01" * min(first, view.count)
         for index in range(first, view.count):
@@ -316,12 +316,12 @@ class ReceiverQueue:
             indexes = [index for index in range(view.count) if is_acknowledged(view, index)]
             if not indexes:
                 continue
-            part, made = self._part
+            part, part_end = self._part
             skip = bytearray(is_skipped(view.skip, index) for index in range(view.count))
             for index in indexes:
                 skip[index] = 1
             if part is view:  # with `skip` the rest of an entry is made at once, by `_some`
-                skip[:made] = b"\x01" * made
+                skip[:part_end] = b"\x01" * part_end
             view.skip = skip
 
     def clear(self) -> None:

@@ -65,10 +65,12 @@ def status_of(is_running: bool, error: str, has_succeeded: bool) -> LongRunningP
     return LongRunningProcessStatus(SUCCESS if has_succeeded else NOT_RUN)
 
 
-def joint_status(found: Iterable[LongRunningProcessStatus]) -> LongRunningProcessStatus:
+def joint_status(statuses: Iterable[LongRunningProcessStatus]) -> LongRunningProcessStatus:
     """The status of a partitioned topic: ``RUNNING`` or ``ERROR`` if that holds for a partition."""
     order = (RUNNING, ERROR, SUCCESS, NOT_RUN)
-    return min(found, key=lambda one: order.index(one.status), default=LongRunningProcessStatus(NOT_RUN))
+    return min(
+        statuses, key=lambda status: order.index(status.status), default=LongRunningProcessStatus(NOT_RUN)
+    )
 
 
 Step = tuple[Callable[[], object], Callable[[], object]]
@@ -157,8 +159,8 @@ class ExclusiveWork:
 
     def _run(self, lock: FileLock) -> None:
         try:
-            while (asked := self._next()) is not None:
-                work, on_end = asked
+            while (request := self._next()) is not None:
+                work, on_end = request
                 try:
                     self._do(work, lock)
                 finally:
@@ -193,11 +195,11 @@ class ExclusiveWork:
         """End without doing what is left, and call what is to be called then, from that step on."""
         try:
             self._lock.acquire()
-            left, self._asked = self._asked[first:], []
+            abandoned, self._asked = self._asked[first:], []
             self.progress, self._is_wanted = None, False
         finally:
             self._lock.release()
-        for _, on_end in left:
+        for _, on_end in abandoned:
             on_end()
 
     def close(self) -> None:

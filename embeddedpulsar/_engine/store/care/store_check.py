@@ -504,15 +504,15 @@ def _transactions_in(root: str, directories: list[str]) -> TransactionFindings:
     return find_transactions(root, directories) if has_any else TransactionFindings()
 
 
-def _torn(root: str, found: TransactionFindings) -> Iterator[Problem]:
-    for torn in found.torn:
+def _torn(root: str, findings: TransactionFindings) -> Iterator[Problem]:
+    for torn in findings.torn:
         text = f"{torn.missing} of {torn.entries} entries are missing of the transaction (0,{torn.txn_id})"
         name = _name_of(torn.directory)
         yield Problem(TORN, log_path(torn.directory, torn.ledger_id), 0, text, torn.ledger_id, topic=name)
     # Without the directory every transaction counts as aborted.
     transactions = root_layout.in_root(root, root_layout.TRANSACTIONS)
-    if found.entries and not os.path.isdir(transactions):
-        text = f"it is missing: {found.entries} entries of transactions count as aborted"
+    if findings.entries and not os.path.isdir(transactions):
+        text = f"it is missing: {findings.entries} entries of transactions count as aborted"
         remedy = "put back the directory txn of the store, or restore a backup"
         yield Problem(damage.JOURNAL, transactions, 0, text, remedy=remedy)
 

@@ -739,7 +739,7 @@ class StoreCut:
         for entry in due:
             cut = self._cuts.get(entry)
             if cut is not None:
-                self._guarded(entry, cut, lambda _, one: one.take_positions())
+                self._guarded(entry, cut, lambda _, topic_cut: topic_cut.take_positions())
 
     def _take_decisions(self, *, with_locks: bool) -> bool:
         """Take the decisions of a moment, and again the journals of subscriptions that one named since they
@@ -756,7 +756,7 @@ class StoreCut:
             for entry in named:
                 cut = self._cuts[entry]
                 if cut is not None:
-                    self._guarded(entry, cut, lambda _, one: one.retake_journals())
+                    self._guarded(entry, cut, lambda _, topic_cut: topic_cut.retake_journals())
             # What was taken again must not say that a transaction committed which the decisions do not have.
             if is_held or not named:
                 return True
@@ -828,7 +828,7 @@ class StoreCut:
         count = len(self._cuts)
         for number, (entry, cut) in enumerate(sorted(self._cuts.items(), key=_copied_last)):
             self._meter.topic(number + 1, count)
-            if cut is not None and not self._guarded(entry, cut, lambda _, one: one.take_log()):
+            if cut is not None and not self._guarded(entry, cut, lambda _, topic_cut: topic_cut.take_log()):
                 cut.went += 1
                 self._due.append(entry)
                 self._reason = _TOPICS

@@ -506,7 +506,7 @@ def type_names(types: Any) -> list[str]:
     wanted = set(types) if isinstance(types, set | frozenset | list | tuple) else set()
     if not wanted or not wanted <= set(SUBSCRIPTION_TYPE_NAMES.values()):
         raise InvalidConfiguration(f"the enabled types are a set of one ConsumerType or more, not {types!r}")
-    return [name for name, one in SUBSCRIPTION_TYPE_NAMES.items() if one in wanted]
+    return [name for name, kind in SUBSCRIPTION_TYPE_NAMES.items() if kind in wanted]
 
 
 def _read_types(form: Any) -> frozenset[ConsumerType]:

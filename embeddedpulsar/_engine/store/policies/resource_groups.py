@@ -310,7 +310,7 @@ def _read_group(name: str, form: Any) -> HeldGroup:
 def _read_groups(form: Any) -> dict[str, HeldGroup]:
     if not isinstance(form, dict):
         raise CorruptionError(reason=f"a policy document with resource groups that are none: {form!r}")
-    return {name: _read_group(name, one) for name, one in form.items()}
+    return {name: _read_group(name, fields) for name, fields in form.items()}
 
 
 def _changed(session: Session, change: GroupChange) -> dict[str, Any]:
@@ -373,11 +373,11 @@ def _users(session: Session, group: str) -> Iterator[str]:
     return (name for name in names if session.policies.own(GROUP_NAME, name) == group)
 
 
-def no_group(name: str, there: Mapping[str, Any]) -> InvalidConfiguration:
+def no_group(name: str, groups: Mapping[str, Any]) -> InvalidConfiguration:
     """The error for a group that does not exist."""
     import difflib  # takes 3 ms, and is needed for a wrong name only
 
-    near = difflib.get_close_matches(str(name), there, 1, 0.6)
+    near = difflib.get_close_matches(str(name), groups, 1, 0.6)
     hint = f"did you mean {near[0]}?" if near else "make it with Admin.resource_groups()"
     return InvalidConfiguration(f"there is no resource group {name!r}; {hint}")
 

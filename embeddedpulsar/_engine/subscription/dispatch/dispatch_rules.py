@@ -331,7 +331,7 @@ class Dispatcher(ABC):
     """The rules of one subscription type, without a state."""
 
     @abstractmethod
-    def rules(self, asked: Asked) -> ConsumerRules:
+    def rules(self, request: Asked) -> ConsumerRules:
         """What is stored with a consumer that attaches: its requirements, and the settings that apply."""
 
     def refusal(self, consumers: ConsumerRegistry, new_consumer: Consumer, dispatch: DispatchState) -> str:
@@ -346,9 +346,9 @@ class Dispatcher(ABC):
 class ActiveDispatcher(Dispatcher):
     """A type of which one consumer at a time gets everything, in order."""
 
-    def rules(self, asked: Asked) -> ConsumerRules:
-        flags = asked.flags | (FLAG_RING if asked.settings.activeConsumerFailoverConsistentHashing else 0)
-        return ConsumerRules(flags=flags, partition=asked.partition)
+    def rules(self, request: Asked) -> ConsumerRules:
+        flags = request.flags | (FLAG_RING if request.settings.activeConsumerFailoverConsistentHashing else 0)
+        return ConsumerRules(flags=flags, partition=request.partition)
 
     @abstractmethod
     def active(self, consumers: ConsumerRegistry) -> int:
@@ -364,10 +364,10 @@ class ClaimDispatcher(Dispatcher):
 
     keys_matter: ClassVar[bool] = False
 
-    def rules(self, asked: Asked) -> ConsumerRules:
-        settings = asked.settings
+    def rules(self, request: Asked) -> ConsumerRules:
+        settings = request.settings
         return ConsumerRules(
-            flags=asked.flags,
+            flags=request.flags,
             max_unacked=settings.maxUnackedMessagesPerConsumer,
             max_unacked_in_all=settings.maxUnackedMessagesPerSubscription,
         )

@@ -205,8 +205,8 @@ class FailoverDispatcher(ActiveDispatcher):
     of them consumes several topics, a ring of the hashes of their names chooses, so that they share those.
     """
 
-    def rules(self, asked: Asked) -> ConsumerRules:
-        return super().rules(asked)._replace(topic_hash=sticky_key_hash(asked.topic))
+    def rules(self, request: Asked) -> ConsumerRules:
+        return super().rules(request)._replace(topic_hash=sticky_key_hash(request.topic))
 
     def active(self, consumers: ConsumerRegistry) -> int:
         """The consumer that gets everything until others come or go."""
@@ -271,8 +271,8 @@ class KeySharedDispatcher(ClaimDispatcher):
 
     keys_matter = True
 
-    def rules(self, asked: Asked) -> ConsumerRules:
-        policy, settings = asked.key_shared or KeySharedPolicy(), asked.settings
+    def rules(self, request: Asked) -> ConsumerRules:
+        policy, settings = request.key_shared or KeySharedPolicy(), request.settings
         selector = HASH_RANGE
         ranges: tuple[tuple[int, int], ...] = ()
         if policy.get_key_shared_mode() == KeySharedMode.Sticky:
@@ -283,11 +283,11 @@ class KeySharedDispatcher(ClaimDispatcher):
         flags |= FLAG_CLASSIC if settings.subscriptionKeySharedUseClassicPersistentImplementation else 0
         return (
             super()
-            .rules(asked)
+            .rules(request)
             ._replace(
                 selector=selector,
                 points=settings.subscriptionKeySharedConsistentHashingReplicaPoints,
-                flags=asked.flags | flags,
+                flags=request.flags | flags,
                 ranges=ranges,
             )
         )
@@ -390,7 +390,10 @@ class _Round:
         return self._ready is not None and self._assignment.room > 0
 
     def _codes(self) -> dict[int | None, int]:
-        return {one: assigned.code for one, assigned in self._dispatch.assigned_by_consumer.items()}
+        return {
+            consumer_id: assigned.code
+            for consumer_id, assigned in self._dispatch.assigned_by_consumer.items()
+        }
 
     def give_waiting(self, consumer_id: int) -> None:
         """Give a consumer what waits for it, in order, as far as it is ready to take it."""
@@ -400,10 +403,10 @@ class _Round:
         pending, is_ordered = dispatch.pending, self._is_ordered
         code, holders = dispatch.assigned_by_consumer[consumer_id].code, pending.keys.holders
         joined = dispatch.joined.get(consumer_id) if is_ordered else None
-        room, left = assignment.room, permits[consumer_id]
+        room, permit = assignment.room, permits[consumer_id]
         given: list[int] = []
         for entry, key_hash in self._waiting.of_consumer(consumer_id, dispatch.owner_of, dispatch.membership):
-            if left <= 0 or room <= 0 or (joined is not None and entry >= joined):
+            if permit <= 0 or room <= 0 or (joined is not None and entry >= joined):
                 break
             if is_ordered and holders.get(key_hash & _SLOT, code) != code:
                 continue
@@ -411,10 +414,10 @@ class _Round:
             assert states is not None
             messages = 1 if states.messages is None else states.messages_of(entry[1])
             assignment.give(consumer_id, *entry, messages)
-            left -= messages
+            permit -= messages
             room -= messages
             given.append(key_hash)
-        permits[consumer_id] = left
+        permits[consumer_id] = permit
         for key_hash in given:
             self._served[key_hash] = self._served.get(key_hash, 0) + 1
         self.held_back -= len(given)

@@ -433,7 +433,7 @@ class PendingAcks:
         self._lowest = Position(*min(places)) if places else _FURTHEST
 
     def _drop_empty(self) -> None:
-        self.transactions = {one: pending for one, pending in self.transactions.items() if pending}
+        self.transactions = {txn_id: pending for txn_id, pending in self.transactions.items() if pending}
         self._derive()
 
     # -- looking -----------------------------------------------------------------------------------
@@ -542,11 +542,11 @@ class PendingAcks:
 
     def pack(self) -> list[Any]:
         """The content for a snapshot; equal contents give equal values."""
-        return self._pack([[*one, *pending.pack()] for one, pending in self.transactions.items()])
+        return self._pack([[*txn_id, *pending.pack()] for txn_id, pending in self.transactions.items()])
 
     def outline(self) -> list[Any]:
         """The same without the entries, of which there may be many."""
-        return self._pack([[*one, *pending.numbers()] for one, pending in self.transactions.items()])
+        return self._pack([[*txn_id, *pending.numbers()] for txn_id, pending in self.transactions.items()])
 
     def _pack(self, transactions: list[Any]) -> list[Any]:
         return [self.rewinds, self.committed, self.aborted, self.ended_ms, transactions]

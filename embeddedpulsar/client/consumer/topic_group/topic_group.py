@@ -352,9 +352,9 @@ class ReaderGroup:
         self.delivery = self._group.delivery
         self.pop_message = self.delivery.pop_message
         self.receiver = self._group.receiver
-        if not is_end(config.start) and (found := self._partition_of(config.start)) is not None:
+        if not is_end(config.start) and (part := self._partition_of(config.start)) is not None:
             for reader in self.readers:
-                if reader is not found:
+                if reader is not part:
                     reader.seek(MessageId.earliest)
 
     def _open(self, name: str, count: int, is_late: bool) -> ReaderCore:

@@ -158,7 +158,7 @@ def alternatives(expression: str, is_verbose: bool = False) -> list[str]:
         >>> alternatives("a|(b|c)[|]|d\\\\|e")
         ['a', '(b|c)[|]', 'd\\\\|e']
     """
-    found, begin, depth, at = [], 0, 0, 0
+    parts, begin, depth, at = [], 0, 0, 0
     while at < len(expression):
         mark = expression[at]
         if mark == "\\":
@@ -172,10 +172,10 @@ def alternatives(expression: str, is_verbose: bool = False) -> list[str]:
         elif mark == "#" and is_verbose:
             at = (expression + "\n").index("\n", at)
         elif mark == "|" and not depth:
-            found.append(expression[begin:at])
+            parts.append(expression[begin:at])
             begin = at + 1
         at += 1
-    return [*found, expression[begin:]]
+    return [*parts, expression[begin:]]
 
 
 def _end_of_class(expression: str, at: int) -> int:
@@ -236,7 +236,7 @@ def _beginning_of(kind: str, value: Any) -> tuple[str, bool]:
         beginnings = [_beginning(branch) for branch in value[1]]
         texts = [part for part, _ in beginnings]
         shortest, longest = min(texts), max(texts)
-        size = next((i for i, one in enumerate(shortest) if one != longest[i : i + 1]), len(shortest))
+        size = next((i for i, code in enumerate(shortest) if code != longest[i : i + 1]), len(shortest))
         is_same = shortest == longest and all(is_whole for _, is_whole in beginnings)
         return shortest[:size], is_same
     return "", False
@@ -329,8 +329,8 @@ def _most_slashes_of(kind: str, value: Any) -> int:
         return min(_MANY, min(int(value[1]), _MANY) * _most_slashes(value[2]))
     if kind == "BRANCH":
         return max(map(_most_slashes, value[1]))
-    if kind == "IN" and all(str(one) in ("LITERAL", "CATEGORY") for one, _ in value):
-        return int(any(str(one) == "CATEGORY" or what == _SLASH for one, what in value))
+    if kind == "IN" and all(str(item) in ("LITERAL", "CATEGORY") for item, _ in value):
+        return int(any(str(item) == "CATEGORY" or what == _SLASH for item, what in value))
     return 1 if kind in ("IN", "ANY", "NOT_LITERAL", "CATEGORY") else _MANY
 
 
