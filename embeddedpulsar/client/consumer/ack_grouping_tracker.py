@@ -264,11 +264,16 @@ class AckGroupingTracker:
                 if before >> index & 1:
                     raise TransactionConflict(f"message {index} of the batch at {position} is given twice")
                 bits[position] = before | 1 << index, size
+                # What was collected of this batch is written below. It is not acknowledged as a whole any
+                # more: what the transaction has of it may count, and the rest not.
                 self._untrack(position)
                 if owner is not None:
                     owner._untrack(position)
+        # An id that is given twice would conflict with itself, of which the subscription could not tell why.
         if len(messages) > 1 and (len(set(entries)) < len(entries) or not bits.keys().isdisjoint(entries)):
             raise TransactionConflict("a message is given twice")
+        # First what was collected before, here and by the consumers that received the messages: what is
+        # acknowledged already must be known where conflicts are looked for.
         if self.done or self._partial or self._cumulative is not None:
             self.flush()
         for owner in owners:

@@ -346,7 +346,7 @@ class Consumer(ProcessBound, Generic[T]):
             b'order 2'
         """
         if txn is not None:
-            id_parts(message)
+            id_parts(message)  # refuses a list: there is one place up to which all are acknowledged
             self._acknowledge_in(txn, message, is_cumulative=True)
             return
         acknowledge: Callable[[Message[T] | MessageId], None] = self._core.acknowledge_cumulative

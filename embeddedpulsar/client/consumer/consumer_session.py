@@ -315,9 +315,11 @@ class ConsumerSession:
                 keep=self._keep,
             )
         except SubscriptionNotFound:
+            # It was deleted between the lookup and the command: the caller begins again, with a new one.
             topic.end_use(subscription, name, durable=self._durable)
             return False
         except BaseException:
+            # An interrupt may come after the command is in the journal: then the use ends with the consumer.
             if not self._is_attached:
                 topic.end_use(subscription, name, durable=self._durable)
             raise

@@ -184,6 +184,7 @@ class DeadLetterProducer:
                 if out.end_word:
                     end_words[publisher.session.ledger] = out.end_word
         except (AlreadyClosed, ProducerFenced, TopicNotFound):
+            # The topic was deleted, or the name taken: the next letter opens a producer of its own again.
             self._let_go()
             raise
         finally:
@@ -668,6 +669,7 @@ def letters_of(
     policy = config.dead_letter
     if policy is None or not (config.enable_retry or session.attachment.delivers_singly):
         return None, None
+    # A consumer with retries has both: what was retried too often is a dead letter.
     names = (session.topic_name, config.subscription_name)
     dead = DeadLetterProducer(
         client,

@@ -547,11 +547,13 @@ def entries_of(
     for window in _windows(contents, options, encode_value):
         routed = [(0, window)] if routing is None else window.grouped(window.partitions(routing))
         for partition, rows in routed:
+            # An entry has messages of one partition, and with `KeyBased` of one key.
             groups = rows.grouped(rows.sticky_keys()) if limits.key_based else [("", rows)]
             for _, group in groups:
                 start = 0
                 for stop in _cuts(group.values, limits):
                     entry = group.part(start, stop)
+                    # Without a key, whole entries go to the partitions in turn, as batches of `send` do.
                     entry.partition = routing.next_partition() if routing and partition == TURN else partition
                     yield entry
                     start = stop

@@ -433,6 +433,7 @@ class Producer(ProcessBound, Generic[T]):
         limits = self._bulk_limits(
             batching_max_messages, batching_max_allowed_size_in_bytes, sequence_ids is not None
         )
+        # A text or a dict is iterable as well, and would be sent as its characters or its keys.
         for name, column in (("contents", contents), ("partition_keys", partition_keys)):
             if isinstance(column, str | bytes):
                 raise ValueError(
@@ -536,6 +537,8 @@ class Producer(ProcessBound, Generic[T]):
         from embeddedpulsar.arrow.column_writer import ColumnNames, portions_of
 
         names = ColumnNames(value, key, ordering_key, properties, event_time, sequence_id)
+        # Columns of bytes and text are payloads as they are. For other schemas a value is made of each row:
+        # of the columns that are its fields, or of the one column `value`.
         schema = self._publisher.config.schema
         encode_value: Any = None
         if type(schema) not in (BytesSchema, StringSchema):
