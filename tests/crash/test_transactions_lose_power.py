@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import random
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
 from embeddedpulsar import Admin, Client, ConsumerType, InitialPosition, Timeout, damage
+from embeddedpulsar._engine.log.log_check import Problem
 from embeddedpulsar._engine.platform import disk, timing
 from embeddedpulsar._engine.store.care.store_check import LEFTOVER, TORN
 from embeddedpulsar._engine.store.store import Store
@@ -131,16 +132,18 @@ def visible(root: Path) -> tuple[list[set[int]], set[int]]:
     return outputs, left
 
 
-def counted_as_torn(root: Path) -> int:
-    """By the recovery, and the chores that follow it."""
+def torn_after_recovery(root: Path) -> tuple[int, Sequence[Problem]]:
+    """How many transactions the chores that follow a recovery count as torn, and what the check says before
+    these also forget what was committed."""
     store = Store.open(root)
     store.transactions.log()
+    problems = check_store(root).problems
     while store.transactions.do_chores([]):
         pass
     with Admin(root) as admin:
-        torn = admin.transactions().get_coordinator_stats_by_id(0).torn_txn_count
+        counted = admin.transactions().get_coordinator_stats_by_id(0).torn_txn_count
     store.release()
-    return torn
+    return counted, problems
 
 
 def test_at_level_flush_a_transaction_is_whole_or_absent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -152,7 +155,7 @@ def test_at_level_flush_a_transaction_is_whole_or_absent(tmp_path: Path, monkeyp
     partial = 0
     for moment in script.moments:
         with after_reboot(moment, rng, tmp_path / "image", monkeypatch) as root:
-            assert counted_as_torn(root) == 0
+            assert torn_after_recovery(root)[0] == 0
             (left, right), waiting = visible(root)
             assert left == right
             assert waiting == set(range(TRANSFERS)) - left
@@ -172,10 +175,8 @@ def test_below_it_a_torn_one_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyP
     torn = told = 0
     for moment in script.moments:
         with after_reboot(moment, rng, tmp_path / "image", monkeypatch) as root:
-            counted = counted_as_torn(root)
-            problems = check_store(root).problems
-            found = {each.text.rpartition(" ")[2] for each in problems if each.kind == TORN}
-            assert counted == len(found)
+            counted, problems = torn_after_recovery(root)
+            assert counted == len({each.text.rpartition(" ")[2] for each in problems if each.kind == TORN})
             (left, right), waiting = visible(root)
             assert not (left | right) & moment.aborted
             if left != right or waiting & (left | right):

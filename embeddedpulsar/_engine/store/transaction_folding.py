@@ -310,7 +310,7 @@ def _damage_of(directory: str, torn: list[TornCommit]) -> Damage:
         kind=LOST_TAIL,
         topic="" if entry is None else entry.name,
         done="what is there of it counts",
-        remedy="see embeddedpulsar check; to rule it out, use the level flush",
+        remedy="send the rest again; to rule it out, use the level flush",
     )
 
 
