@@ -759,7 +759,7 @@ class SendDeadline:
     fails at most a hundredth of the timeout too late.
 
     >>> deadline = SendDeadline(30.0)
-    >>> deadline.note(2, 100.0); deadline.note(3, 110.0)
+    >>> deadline.record(2, 100.0); deadline.record(3, 110.0)
     >>> deadline.at
     130.0
     >>> deadline.passed(2); deadline.at

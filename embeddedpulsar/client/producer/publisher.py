@@ -181,7 +181,7 @@ class Publisher:
         try:
             if queue.is_stale:
                 self._attach_again()
-            extras = self.extras_of(len(value), options)
+            extras = self.extras_of(queue.alone_max - len(value), options)
             if extras is not None:
                 sent = self.send_alone(value, extras=extras)
                 if sent is not None:
@@ -210,8 +210,8 @@ class Publisher:
             room = self._txn_limit - len(value) - len(part.id_column)
             # As `SendQueue.alone_max` says for others; but at level "flush" this does not wait for the disk.
             is_open = PATHS[queue.state][0] and not self.session.is_limited and queue.log.keeper is None
-            if is_open and room >= 0:
-                extras = self._extras(room, options)
+            if is_open:
+                extras = self.extras_of(room, options)
                 sent = None if extras is None else self._send_alone_in(part, value, extras)
                 if sent is not None:
                     return sent
@@ -314,7 +314,9 @@ class Publisher:
         try:
             if queue.is_stale:
                 self._attach_again()
-            extras = None if self._alone_flags else self.extras_of(len(value), options)
+            extras = None
+            if not self._alone_flags:
+                extras = self.extras_of(queue.alone_max - len(value), options)
             if extras is None or not self._put_alone(value, extras, callback):
                 queue.put(value, callback, options)
             completions = queue.completions
@@ -348,15 +350,17 @@ class Publisher:
             self._attach_again()
         return self.queue.store_one(value, options)
 
-    def extras_of(self, size: int, options: Options | None) -> Extras | None:
+    def extras_of(self, room: int, options: Options | None) -> Extras | None:
         """Return the columns of a message that may be appended at once; None if it must be queued.
 
         `Producer.send` has the same test inline, for options that are not checked yet.
-        """
-        room = self.queue.alone_max - size
-        return None if room < 0 else self._extras(room, options)
 
-    def _extras(self, room: int, options: Options | None) -> Extras | None:
+        Args:
+            room: bytes that the columns may have; less than 0 if there is none for the payload either.
+            options: of the message, checked.
+        """
+        if room < 0:
+            return None
         if options is None or options is NO_OPTIONS:
             return NO_EXTRAS
         properties, key, ordering_key, sequence_id, event_time, deliver_at, is_null = options
