@@ -62,7 +62,13 @@ def contests(settings: Settings) -> list[Contest]:
             MILLISECONDS,
             [transactions.OpenAfter(finished)],
             [
-                Budget("<= 1 MB left", "embeddedpulsar", 1, note="MB of transactions", at_least=False),
+                Budget(
+                    "<= 1 MB left",
+                    "embeddedpulsar",
+                    transactions.LEFT_MB,
+                    note="MB of transactions",
+                    at_least=False,
+                ),
                 Budget("<= 5 ms more", "embeddedpulsar", 5, note="ms more than without", at_least=False),
             ],
             fixed=20,
