@@ -319,6 +319,7 @@ def test_a_later_send_takes_few_calls(tmp_path, durability, options):
             calls.append(frame.f_code.co_name)
 
     with Client(tmp_path / "store", durability=durability) as client:
+        client.subscribe("topic", "keeps the first ledger, which the first transaction closes").close()
         producer = client.create_producer("topic", **options)
         for number in range(100):  # the first ones are measured
             producer.send(b"%d" % number)

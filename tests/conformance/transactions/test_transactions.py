@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import threading
 from pathlib import Path
 
 import pytest
@@ -282,7 +283,7 @@ def test_the_levels_of_durability(store_path, durability):
 
 
 class _Counting:
-    """A disk that counts flushes."""
+    """A disk that counts flushes, but for those of timers, which follow the ends of earlier transactions."""
 
     def __init__(self, real):
         self._real = real
@@ -292,7 +293,7 @@ class _Counting:
         return getattr(self._real, name)
 
     def fdatasync(self, *arguments):
-        self.flushes += 1
+        self.flushes += "timers" not in threading.current_thread().name
         return self._real.fdatasync(*arguments)
 
 
