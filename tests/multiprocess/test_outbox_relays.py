@@ -134,7 +134,7 @@ def stop_outside_of_transactions(pid: int, connection: sqlite3.Connection) -> No
             connection.execute("BEGIN EXCLUSIVE")
         except sqlite3.OperationalError:
             os.kill(pid, signal.SIGCONT)
-            sleep(0.001)
+            sleep(0.001)  # it goes on to where it holds none
         else:
             connection.rollback()
             return

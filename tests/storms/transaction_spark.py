@@ -114,7 +114,7 @@ def main(folder: str) -> int:
         (place / STARTED).touch()
         until = time.monotonic() + _SNAPSHOT_EVERY_S
         while time.monotonic() < until and not (place / REST).exists():
-            time.sleep(0.2)
+            time.sleep(0.2)  # another process says when it is over
     query.stop()
     _started(spark, place, is_rest=True).awaitTermination()
     _read_snapshot(spark, place)

@@ -241,7 +241,7 @@ class TransactionWorkload:
             role.page.move(role.member)
             rested = perf_counter() + rng.uniform(0, 0.05) + _REST_SHARE * (perf_counter() - begun)
             while perf_counter() < rested and not role.page.is_draining:
-                sleep(0.02)
+                sleep(0.02)  # another process says when it is over
 
     def _compact(self, role: Role, rng: random.Random) -> None:
         topic = rng.choice(ACCOUNTS)

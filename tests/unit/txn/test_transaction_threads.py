@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -77,6 +78,31 @@ class SlowDisk(Disk):
         super().fdatasync(fd, path)
 
 
+@contextmanager
+def during_its_flush(call: Callable[[], object]) -> Iterator[tuple[SlowDisk, list[object]]]:
+    """Call it in a thread, whose flush returns at the end of the block, or when the disk is told to go on.
+
+    Yields:
+        The disk, and a list which has what the call returned or raised behind the block.
+    """
+    answers: list[object] = []
+
+    def answer() -> None:
+        try:
+            answers.append(call())
+        except BaseException as error:
+            answers.append(error)
+
+    with disk.use(SlowDisk()) as slow:
+        assert isinstance(slow, SlowDisk)
+        thread = threading.Thread(target=answer)
+        thread.start()
+        assert slow.begun.wait(60)
+        yield slow, answers
+        slow.go.set()
+        thread.join(60)
+
+
 def test_one_flush_is_for_all_that_wait(tmp_path: Path) -> None:
     """Eight commits, while the flush of the first is under way: one more."""
     with Process(tmp_path, durability="flush") as process:
@@ -126,27 +152,13 @@ def test_what_is_prepared_is_ended_before_its_flush_returns(tmp_path: Path, outc
     with Process(tmp_path) as process, Process(tmp_path) as other:
         process.begun().commit()
         transaction = process.begun()
-        answers: list[object] = []
-
-        def prepare() -> None:
-            try:
-                answers.append(transaction.prepare("invoice-1", deadline_ms=1 << 50))
-            except PulsarException as error:
-                answers.append(error)
-
-        with disk.use(SlowDisk()) as slow:
-            assert isinstance(slow, SlowDisk)
-            thread = threading.Thread(target=prepare)
-            thread.start()
-            assert slow.begun.wait(60)
+        with during_its_flush(partial(transaction.prepare, "invoice-1", 1 << 50)) as (_, answers):
             (prepared,) = other.log.prepared()
             resumed = Transaction.resume(other.log, prepared)
             if outcome is Outcome.COMMITTED:
                 resumed.commit()
             else:
                 resumed.abort()
-            slow.go.set()
-            thread.join(60)
         (answer,) = answers
         assert isinstance(answer, PreparedTransaction), answer
         assert answer[:2] == prepared[:2] and answer.deadline_ms == prepared.deadline_ms
@@ -172,19 +184,7 @@ def test_a_commit_is_forgotten_before_its_flush_returns(tmp_path: Path) -> None:
     """Others show what a stopped process decided, and fold it: its commit was successful."""
     with Process(tmp_path, durability="flush") as process, Process(tmp_path) as other:
         transaction = process.begun()
-        errors: list[BaseException] = []
-
-        def commit() -> None:
-            try:
-                transaction.commit()
-            except BaseException as error:
-                errors.append(error)
-
-        with disk.use(SlowDisk()) as slow:
-            assert isinstance(slow, SlowDisk)
-            thread = threading.Thread(target=commit)
-            thread.start()
-            assert slow.begun.wait(60)
+        with during_its_flush(transaction.commit) as (slow, answers):
             # As if it stood behind its flush, where another one may show the outcome.
             words = other.log.control.words
             words[TransactionWord.SYNCED] = words[TransactionWord.JOURNAL]
@@ -192,8 +192,7 @@ def test_a_commit_is_forgotten_before_its_flush_returns(tmp_path: Path) -> None:
             process.log._shared.forget_tables(1 << 40)
             slow.go.set()
             forget_all(other)
-            thread.join(60)
-        assert errors == []
+        assert answers == [None]
         assert transaction.state.name == "COMMITTED"
         transaction.commit()
 
