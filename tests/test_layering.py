@@ -51,6 +51,7 @@ LAYERS: dict[str, int] = {
     "cluster": 9,
     "outbox": 9,
     "asyncio": 10,
+    "server": 11,
     "testing": 11,
     "cli": 12,
     "spark": 12,
@@ -72,6 +73,7 @@ RINGS: tuple[tuple[str, ...], ...] = (
         "tableview",
         "cluster",
         "asyncio",
+        "server",
         "testing",
         "cli",
         "spark",
@@ -94,6 +96,7 @@ KNOWS_THE_ENGINE: dict[str, str] = {
     "offload": "called by topics with an offload location: the part of the engine with pyarrow",
     "functions.engine": "the policies that are definitions, the lock of a state, and processes of workers",
     "outbox.engine": "the lock of relays, waiting for files and sockets, and the partition of a key",
+    "server.engine": "where a store lies, and whether its locks are free",
     "cli.engine": "the files of a store that cannot be opened, values that are printed, and the clock",
     "testing.manual_clock": "the clock of stores, which the test moves",
     "testing.trial_store": "a store that stays open, and the check at its end",
@@ -163,6 +166,8 @@ OWNERS = {
     "pulsar": ("cluster",),
     "_pulsar": ("cluster",),
     "sortedcontainers": ("subscription",),
+    "starlette": ("server", "cli"),
+    "uvicorn": ("cli",),
     "sqlalchemy": ("outbox",),
 }
 

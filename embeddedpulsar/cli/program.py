@@ -24,6 +24,7 @@ from embeddedpulsar.cli.function_commands import functions
 from embeddedpulsar.cli.look_commands import top, who
 from embeddedpulsar.cli.message_commands import consume, dlq, outbox, produce, tail
 from embeddedpulsar.cli.policies import add_quotas
+from embeddedpulsar.cli.serve_commands import serve
 from embeddedpulsar.cli.terminal import (
     BROKEN_PIPE,
     argument_path,
@@ -108,6 +109,7 @@ for command in (
     restore,
     top,
     who,
+    serve,
 ):
     program.add_command(command)
 add_quotas(topics, lambda admin: admin.topics(), "topic")
