@@ -156,6 +156,7 @@ OWNERS = {
     "cryptography": ("crypto",),
     "fastavro": ("schema",),
     "google": ("schema",),
+    "hdrh": ("cli",),
     "lz4": ("format",),
     "msgpack": ("format",),
     "msgspec": ("schema",),
