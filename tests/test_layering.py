@@ -156,7 +156,6 @@ OWNERS = {
     "cryptography": ("crypto",),
     "fastavro": ("schema",),
     "google": ("schema",),
-    "hdrh": ("cli",),
     "lz4": ("format",),
     "msgpack": ("format",),
     "msgspec": ("schema",),

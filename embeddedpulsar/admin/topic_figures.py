@@ -415,7 +415,15 @@ def internal_stats(topic: Topic | None) -> TopicInternalStats:
             for ledger in ledgers
         ),
         cursors=cursors,
+        compaction_horizon=_compaction_horizon(topic),
     )
+
+
+def _compaction_horizon(topic: Topic) -> str | None:
+    if not topic.compaction.exists:
+        return None
+    record = topic.compaction.get().ledgers.record()
+    return str(record.horizon) if record.file else None
 
 
 def _cursor_stats(log: Log, facts: SubscriptionFacts) -> CursorStats:

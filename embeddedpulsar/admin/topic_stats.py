@@ -324,6 +324,8 @@ class TopicInternalStats(NamedTuple):
         state: ``LedgerOpened``; ``Terminated`` if nothing can be published any more.
         ledgers: the retained ledgers, the oldest first.
         cursors: the durable subscriptions by name, sorted.
+        compaction_horizon: the last entry up to which the topic is compacted, ``ledger:entry``; None before
+            the first compaction. Pulsar shows it as the position of its cursor ``__compaction``.
     """
 
     entries_added_counter: int
@@ -335,6 +337,7 @@ class TopicInternalStats(NamedTuple):
     state: str
     ledgers: tuple[LedgerInfo, ...]
     cursors: dict[str, CursorStats]
+    compaction_horizon: str | None = None
 
     def json(self) -> dict[str, Any]:
         """Return the fields by their names in Pulsar, without those that are None."""

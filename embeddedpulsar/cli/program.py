@@ -23,7 +23,6 @@ from embeddedpulsar.cli.base import OpenedStore, as_json
 from embeddedpulsar.cli.function_commands import functions
 from embeddedpulsar.cli.look_commands import top, who
 from embeddedpulsar.cli.message_commands import consume, dlq, outbox, produce, tail
-from embeddedpulsar.cli.perf_commands import perf
 from embeddedpulsar.cli.policies import add_quotas
 from embeddedpulsar.cli.serve_commands import serve
 from embeddedpulsar.cli.terminal import (
@@ -108,7 +107,6 @@ for command in (
     repair,
     backup,
     restore,
-    perf,
     top,
     who,
     serve,

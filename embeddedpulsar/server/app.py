@@ -10,7 +10,7 @@ from starlette.middleware import Middleware
 from starlette.responses import JSONResponse
 
 from embeddedpulsar.exceptions import PulsarException
-from embeddedpulsar.server import health
+from embeddedpulsar.server import console, health
 from embeddedpulsar.server.access import Access
 from embeddedpulsar.server.served import Served
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from embeddedpulsar.client.client import Client
 
-ROUTES: Final[tuple[Callable[[Served], Sequence[BaseRoute]], ...]] = (health.routes,)
+ROUTES: Final[tuple[Callable[[Served], Sequence[BaseRoute]], ...]] = (health.routes, console.routes)
 """What an application consists of: functions that make the routes of one subject."""
 
 
