@@ -23,6 +23,7 @@ from embeddedpulsar.client.client_threads import (
     MemoryLimit,
     WaitingThreads,
     Workers,
+    fields_of,
 )
 from embeddedpulsar.client.partition_watch import PartitionWatch
 from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout, PulsarException, Timeout
@@ -320,7 +321,7 @@ class ClientCore:
             raise
         if self.log.is_heard:
             what = "Subscribed: %s" if hasattr(consumer, "subscription_name") else "Created %s"
-            self.log.info(what, _label(consumer))
+            self.log.info(what, _label(consumer), **fields_of(consumer))
 
     def know(self, consumer: Receiver) -> None:
         self._consumers[id(consumer)] = weakref.ref(consumer)
@@ -334,7 +335,7 @@ class ClientCore:
         if consumer._client is not None:
             consumer._client._made.pop(id(consumer), None)
         if self._consumers.pop(id(consumer), None) is not None and self.log.is_heard:
-            self.log.info("Closed %s", _label(consumer))
+            self.log.info("Closed %s", _label(consumer), **fields_of(consumer))
 
     def close_dropped(self, consumer: Closable) -> None:
         """Close a consumer or reader that was dropped without being closed, soon. Runs in a finalizer."""

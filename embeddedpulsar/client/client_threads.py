@@ -19,15 +19,15 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
-from sys import modules
 
 from embeddedpulsar._engine.platform import fork, package_log, threads, timing
 from embeddedpulsar._engine.platform.timing import SYSTEM_CLOCK
 from embeddedpulsar.client.client_config import ConsoleLogger, FileLogger
 from embeddedpulsar.enums import LoggerLevel
 from embeddedpulsar.exceptions import AlreadyClosed, MemoryBufferIsFull
+from embeddedpulsar.message import Message
 from embeddedpulsar.records import TYPE_CHECKING, Protocol, TypeVar
 
 if TYPE_CHECKING:
@@ -262,6 +262,47 @@ def _nothing() -> None:
 _NAME = package_log.NAME
 
 
+LOG_FIELDS: Final = (
+    ("topic", "ep_topic"),
+    ("subscription", "ep_subscription"),
+    ("consumer", "ep_consumer"),
+    ("producer", "ep_producer"),
+    ("message_id", "ep_message_id"),
+    ("function", "ep_function"),
+    ("instance", "ep_instance"),
+)
+"""What a log record may be about, and the attribute of the record that has it as a text."""
+_NAMING: Final = (("topic", "topic"), ("subscription", "subscription_name"), ("consumer", "consumer_name"))
+
+
+def log_fields(values: Iterable[object], fields: Mapping[str, object]) -> dict[str, str]:
+    """Return the attributes of a log record, as the argument ``extra`` of `logging`.
+
+    Args:
+        values: of its text; messages, producers, consumers and readers name topic, subscription and so on.
+        fields: what is known of the record besides, by the names of `LOG_FIELDS`.
+
+    >>> log_fields(["soup"], {"topic": "persistent://public/default/orders", "instance": 0})
+    {'ep_topic': 'persistent://public/default/orders', 'ep_instance': '0'}
+    """
+    about: dict[str, object] = {}
+    for value in values:
+        if isinstance(value, Message):
+            about |= {"topic": value.topic_name(), "message_id": value.message_id()}
+        elif hasattr(value, "is_connected"):
+            about |= fields_of(value)
+    about |= fields
+    return {
+        attribute: str(about[name]) for name, attribute in LOG_FIELDS if about.get(name) not in (None, "")
+    }
+
+
+def fields_of(owner: object) -> dict[str, object]:
+    """Return what a producer, consumer or reader says of a log record, by the names of `LOG_FIELDS`."""
+    naming = (*_NAMING, ("producer", "producer_name"))
+    return {name: getattr(owner, method)() for name, method in naming if hasattr(owner, method)}
+
+
 class ClientLog:
     """Logs to the ``logger`` argument of the client, or by default to the logger ``embeddedpulsar``.
 
@@ -290,24 +331,29 @@ class ClientLog:
         """Whether this is the package's own log, and not that of one client."""
         return self._argument is None
 
-    def exception(self, text: str, *values: object) -> None:
-        self._get().error(text, *values, exc_info=True)
+    def exception(self, text: str, *values: object, **fields: object) -> None:
+        """Log the exception that is being handled; arguments as for `warning`."""
+        self._get().error(text, *values, exc_info=True, extra=log_fields(values, fields))
 
-    def warning(self, text: str, *values: object) -> None:
-        """Log a condition that the user should look into."""
-        self._get().warning(text, *values)
+    def warning(self, text: str, *values: object, **fields: object) -> None:
+        """Log a condition that the user should look into.
+
+        Args:
+            text: with places for the values.
+            values: producers, consumers, readers and messages among them say what the record is about.
+            fields: what else it is about, by the names of `LOG_FIELDS`.
+        """
+        self._get().warning(text, *values, extra=log_fields(values, fields))
 
     @property
     def is_heard(self) -> bool:
         """Whether anything may come of `info`: for a caller that would have to make the values."""
         return self._argument is not None or package_log.is_heard()
 
-    def info(self, text: str, *values: object) -> None:
-        """Log a normal event. Does nothing if no logger can be enabled for it."""
-        if self._argument is not None:
-            self._get().info(text, *values)
-        elif "logging" in modules:  # else no logger was made
-            package_log.info(text, *values)
+    def info(self, text: str, *values: object, **fields: object) -> None:
+        """Log a normal event; arguments as for `warning`. Does nothing if no logger can be enabled for it."""
+        if self._argument is not None or package_log.is_heard():
+            self._get().info(text, *values, extra=log_fields(values, fields))
 
     def close(self) -> None:
         """Close the file of a `FileLogger`. A later message opens it again."""

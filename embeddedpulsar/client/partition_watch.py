@@ -255,7 +255,8 @@ class PartitionWatch:
             self.remove(watched)  # the user was closed meanwhile
         except Exception:
             self._has_failed = True
-            self._core.log.exception("Following the partitions of %s failed", watched.topic)
+            text = "Following the partitions of %s failed"
+            self._core.log.exception(text, watched.topic, topic=watched.topic)
 
     def _tell_of_all(self, watched: WatchedCatalog) -> None:
         try:

@@ -13,6 +13,7 @@ import os
 import uuid
 from typing import TYPE_CHECKING, Any, Final
 
+from embeddedpulsar.client.client_threads import log_fields
 from embeddedpulsar.enums import CompressionType
 from embeddedpulsar.exceptions import MessageTooBig, PulsarException
 from embeddedpulsar.functions.engine import child_process, failpoints, threads
@@ -441,7 +442,7 @@ class Instance:
         try:
             self._call(message, lambda: self._inputs.value_of(message), run.changes)
         except Exception as error:  # noqa: BLE001 - the function may raise anything
-            self._note_failure(error)
+            self._note_failure(error, message)
             # The partition stops at this message until it succeeds. Given back, it would come after its
             # successors.
             if guarantee is ProcessingGuarantees.EFFECTIVELY_ONCE:
@@ -547,8 +548,10 @@ class Instance:
         payload = self._encode(output)
         return Draft(self._config.output, payload, {"properties": properties}, CompressionType.NONE, None)
 
-    def _note_failure(self, error: Exception) -> None:
-        self._context.log.error("%s raised", self._config.full_name, exc_info=error)
+    def _note_failure(self, error: Exception, *messages: Message[Any]) -> None:
+        name = self._config.full_name
+        about = log_fields(messages, {"function": name, "instance": self._number})
+        self._context.log.error("%s raised", name, exc_info=error, extra=about)
         self._report.note_user_exception(error, self._clock.wall_ms())
 
     # -- windows -----------------------------------------------------------------------------------
@@ -597,7 +600,7 @@ class Instance:
         try:
             at_ms = float(self._timestamp(message))
         except Exception as error:  # noqa: BLE001 - the extractor may raise anything
-            self._note_failure(error)
+            self._note_failure(error, message)
             if guarantee is not ProcessingGuarantees.ATMOST_ONCE:
                 taken.give_back()
             return
@@ -649,7 +652,7 @@ class Instance:
                 messages[-1], lambda: [self._inputs.value_of(message) for message in messages], Changes()
             )
         except Exception as error:  # noqa: BLE001 - the function may raise anything
-            self._note_failure(error)
+            self._note_failure(error, messages[-1])
             return False
         return not self._context.changes or self._commit_changes(self._context.changes)
 
@@ -750,7 +753,9 @@ class CallWatch:
             try:
                 self.check_call()
             except (PulsarException, OSError):
-                _LOG.exception("a long call of %s could not be reported", self._config.full_name)
+                name = self._config.full_name
+                about = log_fields((), {"function": name, "instance": self._number})
+                _LOG.exception("a long call of %s could not be reported", name, extra=about)
 
     def check_call(self) -> None:
         """Report the call that is under way, if it takes long; end the process if it takes too long."""

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from embeddedpulsar.client.client import Client
+from embeddedpulsar.client.client_threads import log_fields
 from embeddedpulsar.exceptions import CorruptionError, ProducerBusy, PulsarException
 from embeddedpulsar.functions.engine import ChildProcess, on_termination, threads
 from embeddedpulsar.functions.function_calls import Definitions, definition_form
@@ -148,7 +149,9 @@ class WorkerGroup:
                 worker.process = self._start(order)
 
     def _note_end(self, worker: _Worker, number: int, status: int, now_s: float) -> None:
-        _LOG.warning("instance %d of %s ended: %d", number, self.definition.config.full_name, status)
+        name = self.definition.config.full_name
+        about = log_fields((), {"function": name, "instance": number})
+        _LOG.warning("instance %d of %s ended: %d", number, name, status, extra=about)
         worker.process = None
         # It did its work for a while: this end is not one of a row of failures.
         if now_s - worker.started_s >= _STEADY_S:
@@ -281,7 +284,7 @@ class Supervisor:
                     self._groups.pop(name).end()
             # A damaged state topic, or one on a full disk, is the trouble of one function.
             except (PulsarException, OSError):
-                _LOG.exception("%s is looked at again", name)
+                _LOG.exception("%s is looked at again", name, extra=log_fields((), {"function": name}))
 
     def _wanted(self) -> dict[str, Definition]:
         """The functions that are to be run; a definition that cannot be read is logged, once."""
@@ -519,7 +522,8 @@ class LocalRunner:
             try:
                 failures = 0 if self._round(wait_ms) else failures
             except Exception:
-                log.exception("%s is started again", self._definition.config.full_name)
+                name = self._definition.config.full_name
+                log.exception("%s is started again", name, extra=log_fields((), {"function": name}))
                 failures += 1
                 # The second delay comes first: `restart_delay_s(1)` is none, which is for workers, whose
                 # start takes time by itself.

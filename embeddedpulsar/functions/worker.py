@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from embeddedpulsar.client.client import Client
+from embeddedpulsar.client.client_threads import log_fields
 from embeddedpulsar.functions.engine import termination, threads
 from embeddedpulsar.functions.function_calls import definition_of
 from embeddedpulsar.functions.function_status import InstanceReport
@@ -36,7 +37,9 @@ def main(arguments: Sequence[str]) -> int:
         try:
             _work(client, definition, order, stopped)
         except Exception as error:  # noqa: BLE001 - it is logged, and the exit status says so
-            _LOG.exception("instance %d of %s failed", order["instance"], definition.config.full_name)
+            number, name = order["instance"], definition.config.full_name
+            about = log_fields((), {"function": name, "instance": number})
+            _LOG.exception("instance %d of %s failed", number, name, extra=about)
             # The exit status says nothing to a user; the status of the function has the error.
             _report(client, definition, order, error)
             return 1
@@ -47,9 +50,9 @@ def _work(client: Client, definition: Definition, order: dict[str, Any], stopped
     number = order["instance"]
     instance = Instance(client, definition, number, order["restarts"])
     watch = CallWatch(client, definition.config, number, instance)
-    _LOG.info(
-        "instance %d of %s takes messages, in process %d", number, definition.config.full_name, os.getpid()
-    )
+    name = definition.config.full_name
+    about = log_fields((), {"function": name, "instance": number})
+    _LOG.info("instance %d of %s takes messages, in process %d", number, name, os.getpid(), extra=about)
     try:
         watch.start()
         while not stopped.is_set():

@@ -327,17 +327,17 @@ class ConsumerMeter:
         messages, size, acks = (now - before for now, before in zip(totals, self._before, strict=True))
         self._before, self._begun = totals, self._session.monotonic()
         if messages or acks:
+            names = self._session.log_names()
             self._session.client.log.info(
                 "Consumer %s of %s on %s, in %d s: received %d messages, %d bytes; sent %d acknowledgements. "
                 "In all: %d messages, %d bytes; %d acknowledgements",
-                self._session.consumer_name,
-                self._session.config.subscription_name,
-                self._session.topic_name,
+                *names.values(),
                 self._interval_s,
                 messages,
                 size,
                 acks,
                 *totals,
+                **names,
             )
 
 
@@ -391,9 +391,8 @@ class ConsumerClosing:
             )
             raise AcknowledgementsUnwritten((line,), str(error)) from None
         except StoreGoneError as error:
-            core.session.client.log.warning(
-                "Acknowledgements of %s are lost: %s", core.session.topic_name, error
-            )
+            text, session = "Acknowledgements of %s are lost: %s", core.session
+            session.client.log.warning(text, session.topic_name, error, **session.log_names())
         finally:
             self._shut("the consumer is closed; subscribe again")
             try:

@@ -96,6 +96,7 @@ def _open_matching(client: ClientContext, config: ConsumerConfig, pattern: Any) 
             "alternatives into a group, as in acme/sales/(orders|bills), and anchors at the ends of a name",
             config.subscription_name,
             ", ".join(map(repr, topics.never)),
+            subscription=config.subscription_name,
         )
     checked_version(config.schema, named, is_producer=False)
     return Consumer(
@@ -118,6 +119,7 @@ def _warn_if_idle(client: ClientContext, config: ConsumerConfig) -> None:
             "Key_Shared subscriptions, and this one is %s; choose one of those, or enable_retry",
             config.subscription_name,
             config.consumer_type.name,
+            subscription=config.subscription_name,
         )
 
 

@@ -162,6 +162,8 @@ class Decryption:
                 self._topic,
                 self._action.name,
                 error,
+                topic=self._topic,
+                message_id=MessageId(-1, view.ledger_id, view.entry_id, -1),
             ),
         )
 
@@ -343,17 +345,22 @@ class ConsumerSession:
     def is_released(self) -> bool:
         return not self._uses
 
+    def log_names(self) -> dict[str, str]:
+        """What log records of the consumer are about: consumer, subscription and topic."""
+        names = {"consumer": self.consumer_name, "subscription": self.config.subscription_name}
+        return {**names, "topic": self.topic_name}
+
     def detach(self) -> None:
         """Detach the consumer; if another process stays in the lock, a timer does it later."""
         try:
             self.attachment.detach()
         except LockTimeout as error:
+            names = self.log_names()
             self.client.log.warning(
                 "The consumer %s is closed, and leaves subscription %r on %s once the lock is free: %s",
-                self.consumer_name,
-                self.config.subscription_name,
-                self.topic_name,
+                *names.values(),
                 error,
+                **names,
             )
 
     def release(self) -> None:

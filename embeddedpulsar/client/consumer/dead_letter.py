@@ -471,6 +471,7 @@ class DeadLetters:
                 moved[0][0],
                 self._limit + 1,
                 self.producer.topic,
+                **self._session.log_names(),
             )
         if first_error is not None and not isinstance(first_error, AlreadyClosed):
             self._session.client.log.warning(
@@ -480,6 +481,7 @@ class DeadLetters:
                 failed[0],
                 self.producer.topic,
                 first_error,
+                **self._session.log_names(),
             )
         return failed
 

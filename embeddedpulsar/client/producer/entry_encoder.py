@@ -527,6 +527,8 @@ def make_encoder(prefix: ProducerPrefix, config: ProducerConfig, session: Produc
                     prefix.name,
                     topic,
                     error,
+                    producer=prefix.name,
+                    topic=topic,
                 ),
             )
 

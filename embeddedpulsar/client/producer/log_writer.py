@@ -192,6 +192,8 @@ class SequenceKeeper:
                     "%s: what was stored could not be recorded, and will be later: %s",
                     self._name,
                     error,
+                    producer=self._name,
+                    topic=self._session.topic_name,
                 )
         finally:
             lock.release()
@@ -730,7 +732,8 @@ class Completions:
         try:
             callback(Result.Ok, make(ledger, entry, -1, self._session.partition, 0))
         except BaseException:
-            self._session.log.exception("A send callback failed: %r", callback)
+            topic = self._session.topic_name
+            self._session.log.exception("A send callback failed: %r", callback, topic=topic)
         self.told += 1
 
     def _finish(self, out: PendingEntry, was_awaited: bool) -> None:
@@ -816,6 +819,8 @@ class Completions:
                 count,
                 name,
                 self._session.topic_name,
+                producer=name,
+                topic=self._session.topic_name,
             )
 
     def wait(self) -> None:

@@ -267,7 +267,8 @@ class ProducerSession:
         """Close a producer within the operation timeout, and unregister it."""
         self.client.in_time(close)
         self.client.forget_publisher(publisher)
-        self.client.log.info("Closed producer %s on %s", name, self.topic_name)
+        names = {"producer": name, "topic": self.topic_name}
+        self.client.log.info("Closed producer %s on %s", *names.values(), **names)
 
     def abandon(self, publisher: PublisherLike) -> None:
         """Close a producer that is garbage, later. Runs in a finalizer, which only registers it."""
@@ -494,11 +495,12 @@ class ProducerMeter:
             self.publisher.sample(BURST)
         if totals == before:
             return
+        name = self.publisher.name if self.publisher is not None else ""
         self._session.log.info(
             "Producer %s on %s, in %d s: sent %d messages, %d bytes; %d failed; %d pending; latency in ms of "
             "%d entries: %.3f median, %.3f 95 %%, %.3f 99 %%, %.3f at most. In all: %d messages, %d bytes; "
             "%d failed",
-            self.publisher.name if self.publisher is not None else "",
+            name,
             self._session.topic_name,
             self._interval_s,
             totals.messages - before.messages,
@@ -511,6 +513,8 @@ class ProducerMeter:
             stats.latency_ms_99,
             stats.latency_ms_max,
             *totals,
+            producer=name,
+            topic=self._session.topic_name,
         )
 
 

@@ -624,5 +624,6 @@ def attach_publisher(
             publisher.meter.close()
         session.detach()
         raise
-    core.log.info("Created producer %s on %s", publisher.queue.name, session.topic_name)
+    names = {"producer": publisher.queue.name, "topic": session.topic_name}
+    core.log.info("Created producer %s on %s", *names.values(), **names)
     return publisher

@@ -227,7 +227,8 @@ class TopicGroup(Generic[M]):
         except AlreadyClosed:
             return
         except PulsarException as error:
-            self._client.log.warning("%s was deleted; closing its %r failed: %s", name, member, error)
+            text = "%s was deleted; closing its %r failed: %s"
+            self._client.log.warning(text, name, member, error, topic=name)
 
     def has_left(self, member: Part) -> bool:
         """Whether a member does not belong to the group any more because its topic was deleted.

@@ -126,6 +126,7 @@ class MatchingTopics:
                 name,
                 self._pattern.text,
                 reason,
+                topic=name,
             )
 
     def close(self) -> None:
