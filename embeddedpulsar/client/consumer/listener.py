@@ -52,6 +52,10 @@ class ListenerTarget:
     def is_closed(self) -> bool:
         return bool(self._delivery.closed_text)
 
+    @property
+    def closed_text(self) -> str:
+        return self._delivery.closed_text
+
     def due_in_s(self) -> float:
         """Seconds until the next delayed message is due, or a lock is tried again."""
         if self.is_paused:

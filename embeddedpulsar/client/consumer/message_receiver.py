@@ -103,11 +103,19 @@ class MessageReceiver:
         """Start calling the listener, if there is one, with ``owner`` as its first argument."""
         listener = self._config.listener
         if listener is not None:
-            with late_imports():  # few consumers have one
-                from embeddedpulsar.client.consumer.listener import ListenerTarget
-            target = ListenerTarget(owner, listener, self._source, self._take, self._client.log)
-            self._listener = target
-            self._client.listeners.add(target)
+            self._listener = self.target(owner, listener)
+            self._client.listeners.add(self._listener)
+
+    @property
+    def mailbox(self) -> Mailbox:
+        """The doorbell of this process, which rings when messages may be there."""
+        return self._client.store.mailbox
+
+    def target(self, owner: object, listener: Callable[[Any, Any], object]) -> ListenerTarget:
+        """Return what calls ``listener`` with the messages, by turns that its user gives it."""
+        with late_imports():  # few consumers have one
+            from embeddedpulsar.client.consumer.listener import ListenerTarget
+        return ListenerTarget(owner, listener, self._source, self._take, self._client.log)
 
     def stop(self) -> None:
         if self._listener is not None:
