@@ -53,6 +53,7 @@ LAYERS: dict[str, int] = {
     "asyncio": 10,
     "frameworks": 10,
     "server": 11,
+    "futures": 10,
     "testing": 11,
     "otel": 11,
     "cli": 12,
@@ -71,6 +72,7 @@ RINGS: tuple[tuple[str, ...], ...] = (
     (
         "admin",
         "functions",
+        "futures",
         "outbox",
         "tableview",
         "cluster",
@@ -99,6 +101,7 @@ KNOWS_THE_ENGINE: dict[str, str] = {
     "spark.sink_place": "called by stores without Spark: files of a sink, its chore, its part of a backup",
     "offload": "called by topics with an offload location: the part of the engine with pyarrow",
     "functions.engine": "the policies that are definitions, the lock of a state, and processes of workers",
+    "futures.engine": "processes of workers, threads, and the clock",
     "outbox.engine": "the lock of relays, waiting for files and sockets, and the partition of a key",
     "frameworks.engine": "threads and the clock",
     "server.engine": "where a store lies, and whether its locks are free",
@@ -164,7 +167,7 @@ OWNERS = {
     "google": ("schema",),
     "kombu": ("frameworks",),
     "lz4": ("format",),
-    "msgpack": ("format",),
+    "msgpack": ("format", "futures"),
     "msgspec": ("schema",),
     "opentelemetry": ("otel",),
     "orjson": ("schema",),
@@ -188,6 +191,7 @@ BY_STRING: dict[str, str] = {
     "embeddedpulsar._engine.platform.threads": "private modules of CPython, by version and system",
     "embeddedpulsar.client.consumer.topic_group.topic_pattern": "the private parser of regular expressions",
     "embeddedpulsar.functions.user_code": "the code of a user, by the name that the user gives",
+    "embeddedpulsar.futures.encoding": "the code of a user, by the name that the user gives",
     "embeddedpulsar.testing.stand_in": "the module that a test names",
 }
 

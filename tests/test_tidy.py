@@ -35,6 +35,7 @@ MAY_PRINT = ("embeddedpulsar.cli",)
 
 # Modules that may pickle -> why.
 MAY_PICKLE: dict[str, str] = {
+    "embeddedpulsar.futures.encoding": "the serializer pickle, asked for by its name",
     "embeddedpulsar.functions.serde": "PickleSerDe of pulsar.functions, asked for by its name",
 }
 

@@ -1,9 +1,11 @@
-"""``embeddedpulsar functions``, with the verbs and options of ``pulsar-admin functions``."""
+"""``embeddedpulsar functions``, with the verbs and options of ``pulsar-admin functions``; and ``workers``."""
 
 from __future__ import annotations
 
 import json
 import logging
+import os
+import sys
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -33,6 +35,7 @@ from embeddedpulsar.functions import run as run_functions
 from embeddedpulsar.functions.function_calls import config_of_file
 from embeddedpulsar.functions.function_status import InstanceFigures, InstanceStatus
 from embeddedpulsar.functions.supervisor import GRACE_S
+from embeddedpulsar.futures import run_workers
 
 _GUARANTEES: Final = click.Choice([guarantee.value for guarantee in ProcessingGuarantees])
 _LISTS: Final = ("inputs",)
@@ -401,3 +404,65 @@ def delete(store: OpenedStore, /, yes: bool, dry_run: bool, **named: str) -> Non
         admin.functions().get_function(*place)
         if is_confirmed(f"delete the function {'/'.join(place)} with its state", yes, dry_run):
             admin.functions().delete_function(*place)
+
+
+@click.command()
+@click.option("--pool", default="default", show_default=True, help="NAME, or TENANT/NAMESPACE/NAME.")
+@click.option(
+    "-n",
+    "--max-workers",
+    type=click.IntRange(min=1),
+    metavar="NUMBER",
+    help="Processes; by default one for each processor.",
+)
+@click.option(
+    "--grace",
+    type=click.FloatRange(min=0, max=86_400),
+    default=GRACE_S,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long a worker may take to end its task at the end.",
+)
+@click.option(
+    "--max-tasks-per-child", type=click.IntRange(min=1), help="Replace a worker after so many tasks."
+)
+@click.option(
+    "--prefetch",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Tasks that a worker fetches at once.",
+)
+@click.option(
+    "--initializer", default="", metavar="MODULE:FUNCTION", help="What each worker calls at its start."
+)
+@pass_store
+def workers(
+    store: OpenedStore,
+    pool: str,
+    max_workers: int | None,
+    grace: float,
+    max_tasks_per_child: int | None,
+    prefetch: int,
+    initializer: str,
+) -> None:
+    """Do the tasks of `embeddedpulsar.futures.Executor`, until Ctrl-C, SIGTERM or SIGHUP.
+
+    Workers are processes, which are started again if they end. They import functions as `python -m` does:
+    from the current directory, and from PYTHONPATH. At the end each one ends the task that it does; one that
+    takes longer than the grace is killed, and another worker does the task again.
+    """
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    # Workers open the store for writing, whatever --read-only says.
+    store.check_writable()
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    run_workers(
+        store.directory,
+        pool,
+        max_workers=max_workers,
+        grace_s=grace,
+        max_tasks_per_child=max_tasks_per_child,
+        prefetch=prefetch,
+        initializer=initializer,
+    )

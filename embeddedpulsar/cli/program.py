@@ -20,7 +20,7 @@ from embeddedpulsar.cli.admin_commands import (
     tenants,
 )
 from embeddedpulsar.cli.base import OpenedStore, as_json
-from embeddedpulsar.cli.function_commands import functions
+from embeddedpulsar.cli.function_commands import functions, workers
 from embeddedpulsar.cli.look_commands import top, who
 from embeddedpulsar.cli.message_commands import consume, dlq, outbox, produce, tail
 from embeddedpulsar.cli.policies import add_quotas
@@ -98,6 +98,7 @@ for command in (
     namespaces,
     schemas,
     functions,
+    workers,
     outbox,
     transactions,
     tenants,

@@ -171,27 +171,34 @@ class WorkerGroup:
         """Ask all workers to end; kill those that do not within the grace. Idempotent."""
         end_groups([self], self._clock, self._grace_s)
 
-    def ask_to_end(self) -> list[ChildProcess]:
-        """Ask all workers to end, and return those that run."""
-        processes = [worker.process for worker in self._workers if worker.process is not None]
-        for process in processes:
-            process.terminate()
-        return processes
+    def processes(self) -> list[ChildProcess]:
+        """The workers that were started and whose end was not seen."""
+        return [worker.process for worker in self._workers if worker.process is not None]
 
     def clear_processes(self) -> None:
-        """Note that no worker is left."""
+        """Note which workers have ended."""
         for worker in self._workers:
-            worker.process = None
+            if worker.process is not None and worker.process.status() is not None:
+                worker.process = None
 
 
 def end_groups(groups: Sequence[WorkerGroup], clock: Clock, grace_s: float) -> None:
     """Ask the workers of all groups to end; kill those that do not within ``grace_s``, of all together. An
     interrupt ends the grace."""
-    processes: list[ChildProcess] = []
+    try:
+        end_processes([process for group in groups for process in group.processes()], clock, grace_s)
+    finally:
+        for group in groups:
+            group.clear_processes()
+
+
+def end_processes(processes: Sequence[ChildProcess], clock: Clock, grace_s: float) -> None:
+    """Ask processes to end; kill those that do not within ``grace_s``, of all together. An interrupt ends the
+    grace."""
     # All are asked before one is waited for: they end side by side, within one grace for all.
     try:
-        for group in groups:
-            processes += group.ask_to_end()
+        for process in processes:
+            process.terminate()
         end_s = clock.monotonic() + grace_s
         for process in processes:
             process.wait(max(0.0, end_s - clock.monotonic()))
@@ -205,8 +212,6 @@ def end_groups(groups: Sequence[WorkerGroup], clock: Clock, grace_s: float) -> N
                 # Seconds. SIGKILL has its effect when the process leaves the kernel, as after a read of a
                 # disk.
                 process.wait(_KILLED_S)
-        for group in groups:
-            group.clear_processes()
 
 
 _LOOK_S: Final = 0.5

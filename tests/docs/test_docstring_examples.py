@@ -26,6 +26,7 @@ MODULES = [
     "embeddedpulsar",
     "embeddedpulsar.asyncio",
     "embeddedpulsar.functions",
+    "embeddedpulsar.futures",
     "embeddedpulsar.schema",
     "embeddedpulsar.testing",
 ]
@@ -34,6 +35,7 @@ PARTS_OF_ADMIN = [Brokers, DeadLetters, Functions, Namespaces, ResourceGroups, S
 # Method or function -> why no example calls it.
 NOT_SHOWN: dict[str, str] = {
     "TableView.after_fork_in_child": "called by the interpreter, in a forked child",
+    "run_workers": "returns at a signal only",
     "run": "returns at Ctrl-C only; Supervisor.run is shown",
 }
 

@@ -33,6 +33,7 @@ DEFINED_ELSEWHERE = {
     "CustomPartition": "a routing mode of pulsar-client",
     "DecodeError": "google.protobuf",
     "FakeDisk": "tests/support",
+    "ProcessPoolExecutor": "concurrent.futures",
     "PulsarAdmin": "Pulsar's Java client",
     "RLock": "threading",
     "SimpleQueue": "queue",
