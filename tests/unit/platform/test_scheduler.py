@@ -47,14 +47,18 @@ def test_no_thread_without_a_timer(scheduler: Scheduler):
     assert ran[0].name == "embeddedpulsar-timers"
 
 
-def test_timers_run_in_order_of_their_due_times(scheduler: Scheduler):
-    """Whatever the order in which they were made."""
+def test_timers_run_in_order_of_their_due_times():
+    """Whatever the order in which they were made. The clock stands still until all are."""
     order: list[int] = []
     done = threading.Event()
+    clock = ManualClock()
+    scheduler = Scheduler(clock)
     scheduler.call_later(0.03, lambda: (order.append(3), done.set()))
     scheduler.call_later(0.01, lambda: order.append(1))
     scheduler.call_later(0.02, lambda: order.append(2))
+    clock.advance(1)
     assert done.wait(WAIT_S)
+    scheduler.close()
     assert order == [1, 2, 3]
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -20,6 +19,7 @@ from embeddedpulsar.exceptions import IncompatibleSchema, InvalidConfiguration
 from embeddedpulsar.schema import AvroSchema, JsonSchema, KeyValueSchema, Schema, StringSchema
 from embeddedpulsar.schema.definition import Array, Integer, Record
 from embeddedpulsar.schema.key_value import payload_decoder
+from tests.strikes import count_instructions
 
 
 def record(*fields: dict[str, Any], name: str = "R") -> dict[str, Any]:
@@ -176,25 +176,6 @@ def test_pairs_and_protobuf_that_are_none():
     assert why_invalid(pair) == ""
 
 
-def steps(action: Callable[[], object]) -> int:
-    """How many instructions of Python a call takes."""
-    count = 0
-
-    def trace(frame: Any, event: str, argument: object) -> Any:
-        nonlocal count
-        frame.f_trace_opcodes = True
-        count += event == "opcode"
-        return trace
-
-    previous = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        action()
-    finally:
-        sys.settrace(previous)
-    return count
-
-
 def wide(fields: int, kind: Any = "int", default: Any = 0) -> dict[str, Any]:
     """A record with many fields."""
     return record(*(field(kind, f"f{number}", default=default) for number in range(fields)))
@@ -237,7 +218,7 @@ def test_comparing_takes_as_long_as_the_definitions_are(name: str):
             SchemaInfo(SchemaType.AVRO, "AVRO", json.dumps(WIDE[name](size + more))) for more in (0, 8)
         )
         spaced = SchemaInfo(SchemaType.AVRO, "AVRO", json.dumps(WIDE[name](size), indent=2))
-        return steps(
+        return count_instructions(
             lambda: (
                 why_invalid(other),
                 place_of([other, one], spaced),
