@@ -9,9 +9,8 @@ from embeddedpulsar._engine.format.control import TopicWord
 from embeddedpulsar._engine.platform import timing
 from embeddedpulsar._engine.platform.peers import ProcessFacts, lease_holders
 from embeddedpulsar._engine.store.catalog import root_layout
-from embeddedpulsar._engine.store.topic_lookup import made_topics
+from embeddedpulsar.admin.store_stats import TopicScan, UnreadTopic
 from embeddedpulsar.admin.topic_figures import topic_stats
-from embeddedpulsar.exceptions import PulsarException, TopicNotFound
 from embeddedpulsar.policy_values import json_form
 from embeddedpulsar.records import NamedTuple
 
@@ -114,18 +113,6 @@ class TopicActivity(NamedTuple):
     held_by: HeldBy | None = None
 
 
-class UnreadTopic(NamedTuple):
-    """A topic or partition that cannot be read.
-
-    Attributes:
-        topic: the name.
-        reason: the error, which names the file.
-    """
-
-    topic: str
-    reason: str
-
-
 class StoreActivity(NamedTuple):
     """A store at one moment.
 
@@ -154,7 +141,7 @@ class ActivityWatch:
 
     def __init__(self, store: Callable[[], Store]) -> None:
         self._store: Final = store
-        self._known: dict[str, tuple[bytes, TopicActivity]] = {}
+        self._scan: Final[TopicScan[TopicActivity]] = TopicScan(_rested)
 
     @timing.translating
     def look(self, progress: Callable[[str], object] | None = None) -> StoreActivity:
@@ -164,33 +151,20 @@ class ActivityWatch:
         holders = lease_holders(root_layout.in_root(store.root, root_layout.CLIENTS), store.peers.is_alive)
         now_ms = store.clock.wall_ms()
         opened = _open_transactions(store)
-        topics = made_topics(store.root)
-        known: dict[str, tuple[bytes, TopicActivity]] = {}
-        unread: list[UnreadTopic] = []
-        for number, topic in enumerate(topics):
-            if progress is not None:
-                progress(f"looking at topic {number + 1:,} of {len(topics):,}")
-            words = topic.words()
-            # The words of a topic say whether anything changed, and reading them opens no topic. With
-            # something attached the topic is read again all the same: what its consumers hold may have
-            # changed; a transaction that holds it up may have ended elsewhere.
-            before = self._known.get(topic.name)
-            is_as_before = before is not None and before[0] == words and before[1].held_by is None
-            if before is not None and is_as_before and not before[1].attached:
-                known[topic.name] = (words, before[1]._replace(msg_rate_in=0.0))
-                continue
-            try:
-                known[topic.name] = (words, _activity(store, topic.name, holders, opened, now_ms))
-            except (TopicNotFound, FileNotFoundError):
-                continue  # it was deleted meanwhile
-            # A topic that is damaged or denied must not hide the others.
-            except (PulsarException, OSError) as error:
-                unread.append(UnreadTopic(topic.name, str(error)))
-        # Replaced as a whole, so topics that were deleted are forgotten.
-        self._known = known
-        activities = tuple(activity for _, activity in known.values())
-        behind = tuple(sorted(store.unrecovered & known.keys()))
-        return StoreActivity(activities, len(holders), now_ms, tuple(unread), behind)
+        result = self._scan.scan(
+            store.root, lambda name: _activity(store, name, holders, opened, now_ms), progress=progress
+        )
+        behind = tuple(sorted(store.unrecovered & result.known.keys()))
+        activities = tuple(result.known.values())
+        return StoreActivity(activities, len(holders), now_ms, tuple(result.unread), behind)
+
+
+def _rested(activity: TopicActivity) -> TopicActivity | None:
+    # With something attached the topic is read again all the same: what its consumers hold may have changed;
+    # a transaction that holds it up may have ended elsewhere.
+    if activity.attached or activity.held_by is not None:
+        return None
+    return activity._replace(msg_rate_in=0.0)
 
 
 def _open_transactions(store: Store) -> dict[int, OpenTransaction]:

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from embeddedpulsar._engine.store.care.store_repair import RepairReport
     from embeddedpulsar._engine.store.policies.policy import TopicPolicy
     from embeddedpulsar.admin.activity import ActivityWatch
+    from embeddedpulsar.admin.store_stats import StatsWatch
     from embeddedpulsar.admin.transactions import Transactions
     from embeddedpulsar.functions.function_calls import Functions
     from embeddedpulsar.policy_values import ResourceGroup
@@ -765,6 +766,23 @@ class Admin(SaysWhatThereIs):
         with late_imports():
             from embeddedpulsar.admin.activity import ActivityWatch
         return ActivityWatch(self._open_store)
+
+    def statistics(self) -> StatsWatch:
+        """Return what reads the stats of all topics, as often as it is asked: what a monitor shows. Not in
+        Pulsar. Nothing is changed, and no message is read.
+
+        Example:
+            >>> from embeddedpulsar import Admin, Client
+            >>> with Client("./data") as client, Admin("./data") as admin:
+            ...     message_id = client.create_producer("thermometers").send(b"21.5")
+            ...     topics = {topic.topic: topic for topic in admin.statistics().read().topics}
+            ...     topics["persistent://public/default/thermometers"].stats.msg_in_counter
+            1
+        """
+        self._open_store()
+        with late_imports():
+            from embeddedpulsar.admin.store_stats import StatsWatch
+        return StatsWatch(self._open_store)
 
     def close(self) -> None:
         """Release the store. Idempotent."""

@@ -24,7 +24,7 @@ from embeddedpulsar.cli.function_commands import functions, workers
 from embeddedpulsar.cli.look_commands import top, who
 from embeddedpulsar.cli.message_commands import consume, dlq, outbox, produce, tail
 from embeddedpulsar.cli.policies import add_quotas
-from embeddedpulsar.cli.serve_commands import serve
+from embeddedpulsar.cli.serve_commands import metrics, serve
 from embeddedpulsar.cli.terminal import (
     BROKEN_PIPE,
     argument_path,
@@ -111,6 +111,7 @@ for command in (
     top,
     who,
     serve,
+    metrics,
 ):
     program.add_command(command)
 add_quotas(topics, lambda admin: admin.topics(), "topic")

@@ -1,14 +1,16 @@
-"""``embeddedpulsar serve``: the HTTP server of a store."""
+"""``embeddedpulsar serve``: the HTTP server of a store; and ``metrics``: what a scrape of it gets."""
 
 from __future__ import annotations
 
 import asyncio
 import ipaddress
 import logging
+import math
 import os
 import secrets
 import signal
 import socket
+from importlib import resources
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -56,6 +58,10 @@ class HttpAddress(click.ParamType[tuple[str, int]]):
     "--min-free-mb", type=click.IntRange(min=0), default=64, show_default=True,
     help="Not ready with less room on the disk.",
 )  # fmt: skip
+@click.option(
+    "--metrics-topics", type=click.IntRange(min=0), default=100, show_default=True,
+    help="Most topics with metrics of their own.",
+)  # fmt: skip
 @pass_store
 def serve(
     store: OpenedStore,
@@ -65,6 +71,7 @@ def serve(
     host_names: tuple[str, ...],
     token_file: str | None,
     min_free_mb: int,
+    metrics_topics: int,
 ) -> None:
     """Serve the store over HTTP until Ctrl-C, SIGTERM or SIGHUP.
 
@@ -89,7 +96,12 @@ def serve(
     token = _token(token_file)
     hosts = [*host_names, *([socket.gethostname()] if public else [])]
     app = create_app(
-        directory, token=token, allow_changes=allow_changes, hosts=hosts, min_free_bytes=min_free_mb << 20
+        directory,
+        token=token,
+        allow_changes=allow_changes,
+        hosts=hosts,
+        min_free_bytes=min_free_mb << 20,
+        metrics_topics=metrics_topics,
     )
     with app.state.served:
         listener = _listener(address)
@@ -100,6 +112,30 @@ def serve(
             click.echo(f"serving {directory} at {shown}")
             asyncio.run(_run(app, listener))
     click.echo("served; all requests were answered")
+
+
+@click.command()
+@click.option("--topics", type=click.IntRange(min=0), default=100, show_default=True,
+    help="Most topics with series of their own.")  # fmt: skip
+@click.option("--dashboard", is_flag=True, help="Print the dashboard for Grafana instead, as JSON.")
+@pass_store
+def metrics(store: OpenedStore, topics: int, dashboard: bool) -> None:
+    """Print the metrics of the store, as Prometheus reads them.
+
+    For the textfile collector of node_exporter, write them into a file that is then renamed. Rates of what
+    was acknowledged need two reads, and are missing.
+    """
+    if dashboard:
+        text = resources.files("embeddedpulsar").joinpath("grafana_dashboard.json").read_bytes()
+    else:
+        try:
+            with late_imports():
+                from embeddedpulsar.metrics import collector, exposition
+        except ImportError as e:
+            raise click.ClickException(str(e)) from e
+        with store.admin() as admin:
+            text = exposition(collector(admin, topics=topics, budget_s=math.inf))
+    click.echo(text.decode(), nl=False)
 
 
 def _is_loopback(host: str) -> bool:

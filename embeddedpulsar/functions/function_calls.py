@@ -352,6 +352,18 @@ class Functions(SaysWhatThereIs):
         prefix = f"{tenant}/{namespace}/"
         return [name.removeprefix(prefix) for name in self._definitions.all() if name.startswith(prefix)]
 
+    def get_all_functions(self) -> list[str]:
+        """Return the full names of all functions, ``tenant/namespace/name``, sorted. Not in Pulsar.
+
+        Example:
+            >>> from embeddedpulsar import Admin
+            >>> with Admin("./data") as admin:
+            ...     admin.functions().create_function(FunctionConfig("json.dumps", "dump", inputs=["in"]))
+            ...     "public/default/dump" in admin.functions().get_all_functions()
+            True
+        """
+        return list(self._definitions.all())
+
     def get_function(self, tenant: str, namespace: str, function: str) -> FunctionConfig:
         """Return the configuration of a function."""
         return self._get(tenant, namespace, function).config

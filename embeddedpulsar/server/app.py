@@ -35,6 +35,7 @@ def create_app(
     allow_changes: bool = False,
     hosts: Iterable[str] = (),
     min_free_bytes: int = 64 << 20,
+    metrics_topics: int = 100,
 ) -> Starlette:
     """Make the HTTP application of a store, which may be mounted in another one.
 
@@ -49,7 +50,7 @@ def create_app(
         allow_changes: whether requests may change the store.
         hosts: names in the header ``Host`` that are served, beside addresses and ``localhost``: those by
             which browsers reach the server. ``*`` for all.
-        min_free_bytes: the room on the disk below which the store is not ready.
+        min_free_bytes, metrics_topics: see `Served`.
 
     Raises:
         ValueError: the token is empty; or see `Served`.
@@ -66,7 +67,9 @@ def create_app(
     """
     if token is not None and not token.strip():
         raise ValueError("the token is empty; give a secret, or None if something else lets users in")
-    served = Served(store, allow_changes=allow_changes, min_free_bytes=min_free_bytes)
+    served = Served(
+        store, allow_changes=allow_changes, min_free_bytes=min_free_bytes, metrics_topics=metrics_topics
+    )
 
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:

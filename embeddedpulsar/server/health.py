@@ -1,4 +1,4 @@
-"""Whether the process and its store can do their work: `/healthz` and `/readyz`."""
+"""What monitors ask for: `/healthz`, `/readyz` and `/metrics`."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Final
 
 import anyio
 import anyio.to_thread
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from embeddedpulsar.exceptions import PulsarException
+from embeddedpulsar.metrics import CONTENT_TYPE, collector, exposition
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.server.access import KNOWN
 from embeddedpulsar.server.engine import held_locks, root_of
 
 if TYPE_CHECKING:
     from starlette.requests import Request
-    from starlette.responses import Response
 
     from embeddedpulsar.server.served import Served
 
@@ -88,7 +88,8 @@ def _damage(served: Served) -> Check:
 
 
 def routes(served: Served) -> list[Route]:
-    """The routes of health. They need no token; who has it gets the details."""
+    """The routes of health, which need no token, but give details to those who have it; and of metrics."""
+    metrics = collector(served.admin, topics=served.metrics_topics)
 
     async def healthz(request: Request) -> Response:
         return JSONResponse({"status": "ok"})
@@ -103,7 +104,10 @@ def routes(served: Served) -> list[Route]:
             checks = [Check("store", f"it did not answer within {_ANSWER_S:g} s")]
         return _answer(checks, is_known=False)
 
-    return [Route("/healthz", healthz), Route("/readyz", readyz)]
+    def scrape(request: Request) -> Response:  # Starlette calls it on a thread
+        return Response(exposition(metrics), media_type=CONTENT_TYPE)
+
+    return [Route("/healthz", healthz), Route("/readyz", readyz), Route("/metrics", scrape)]
 
 
 def _answer(checks: list[Check], is_known: bool) -> Response:

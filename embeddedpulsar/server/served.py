@@ -33,10 +33,11 @@ class Served:
             client is used as that uses it. Otherwise it is opened read-only unless changes are allowed.
         allow_changes: whether the routes may change the store.
         min_free_bytes: the room on the disk below which the store is not ready.
+        metrics_topics: most topics with metrics of their own; see `embeddedpulsar.metrics.collector`.
 
     Attributes:
         admin, client: of the store.
-        allow_changes, min_free_bytes: as given.
+        allow_changes, min_free_bytes, metrics_topics: as given.
 
     Raises:
         ValueError: the client is one of ``memory://`` without a name, whose store it has for itself.
@@ -55,9 +56,11 @@ class Served:
         *,
         allow_changes: bool = False,
         min_free_bytes: int = 64 << 20,
+        metrics_topics: int = 100,
     ) -> None:
         self.allow_changes: Final = allow_changes
         self.min_free_bytes: Final = min_free_bytes
+        self.metrics_topics: Final = metrics_topics
         self._damaged: Final[deque[Damage]] = deque(maxlen=_MOST_DAMAGE)
         self._stopping: anyio.Event | None = None
         self._is_stopping = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,20 @@ def test_stores_that_cannot_be_served(call, store: Path, tmp_path: Path):
     assert status == 1
     assert "nothing" in err
     assert call("--read-only", "serve", "--allow-changes")[0] == 2
+
+
+def test_metrics(call, store: Path):
+    """What a scrape gets, and the dashboard that shows it."""
+    pytest.importorskip("prometheus_client")
+    with Client(store) as client:
+        client.create_producer("orders").send(b"tea")
+    status, out, _ = call("--read-only", "metrics")
+    assert status == 0
+    assert 'namespace="public/default",topic="persistent://public/default/orders"} 1.0\n' in out
+    assert "orders" not in call("metrics", "--topics", "0")[1]
+    status, out, _ = call("metrics", "--dashboard")
+    assert status == 0
+    assert json.loads(out)["title"] == "embeddedpulsar"
 
 
 def test_an_empty_token_file(call, tmp_path: Path):

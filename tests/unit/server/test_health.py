@@ -75,6 +75,19 @@ def test_a_store_that_cannot_be_used(site: Maker):
     assert served.get("/healthz", None).status_code == 200
 
 
+def test_metrics(site: Maker, root: Path):
+    """What a scrape gets, with the token only."""
+    with Client(root) as client:
+        client.create_producer("orders").send(b"tea")
+        served = site(metrics_topics=0)
+        assert served.get("/metrics", None).status_code == 401
+        answer = served.get("/metrics")
+    assert answer.status_code == 200
+    assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+    assert 'pulsar_broker_topics_count{cluster="embeddedpulsar"} 1.0' in answer.text
+    assert "orders" not in answer.text
+
+
 def test_a_server_that_stops(site: Maker):
     """It is not ready, and answers without an end are ended."""
     served = site().served
