@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
 from embeddedpulsar import (
@@ -243,6 +245,23 @@ def test_timeouts_forget_what_a_transaction_acknowledged(time):
     time.pass_ms(15_000)
     assert numbers(receive_all(consumer)) == [2]
     txn.commit()
+
+
+@pytest.mark.parametrize("is_committed", [False, True])
+def test_a_delayed_message_that_nobody_received(time, is_committed):
+    """Acknowledged by its id before it is due, it is not delivered early when the transaction aborts."""
+    client = time.client
+    producer = client.create_producer("topic")
+    consumer = client.subscribe("topic", "sub", ConsumerType.Shared)
+    delayed = producer.send(b"hello-0", deliver_after=timedelta(seconds=20))
+    producer.send(b"hello-1")
+    txn = client.new_transaction()
+    consumer.acknowledge(delayed, txn=txn)
+    assert numbers(receive_all(consumer)) == [1]
+    (txn.commit if is_committed else txn.abort)()
+    assert receive_all(consumer) == []
+    time.pass_ms(21_000)
+    assert numbers(receive_all(consumer)) == ([] if is_committed else [0])
 
 
 def test_a_seek_drops_what_is_pending(client, topic):

@@ -143,7 +143,14 @@ class DispatchAnswers:
             for holder in model.held.get(position, {}).values():
                 taken |= holder
             conflicts = conflicts or position in model.acked or bool(taken & indexes)
-        parts = {part for one in whole for part in self._entry(one).earlier if part not in model.acked}
+        # A part that cannot be read is acknowledged once a consumer comes to it; the model does not know when.
+        acks = self._scene.judge.state.acks
+        parts = {
+            part
+            for one in whole
+            for part in self._entry(one).earlier
+            if part not in model.acked and not (self._entry(part).is_damaged and acks.is_acked(part))
+        }
         conflicts = conflicts or any(model.held.get(one) for one in parts)
         try:
             bits = {(one.ledger_id, one.entry_id): both for one, both in partial.items()}

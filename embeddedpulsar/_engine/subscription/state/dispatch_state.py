@@ -599,9 +599,8 @@ class DispatchState:
         given, shared = self._read(command, acks, in_transactions)
         for deliver_at, ledger_id, entry_id in command.delayed:
             # An entry that was acknowledged before it was read does not wait, and is not delayed
-            # either.
-            if pending.state(ledger_id, entry_id) == WAITING:
-                pending.delay(ledger_id, entry_id)
+            # either. One that an open transaction acknowledged is: if that aborts, it must not come early.
+            if pending.delay(ledger_id, entry_id):
                 self.delayed.add(deliver_at, ledger_id, entry_id)
         if command.read != STAY:
             self.read = max(self.read, Position(*command.read))

@@ -51,6 +51,8 @@ _IS_ANYBODYS: Final = frozenset((WAITING, *range(FIRST_OWNER, LAST_OWNER + 1)))
 # Delayed entries and parts of chunked messages keep their states: neither goes to a consumer as it is.
 HOLD: Final = bytes(IN_TRANSACTION if code in _IS_ANYBODYS else code for code in range(256))
 """What waits or has a consumer becomes `IN_TRANSACTION`."""
+DELAY: Final = bytes(DELAYED if code in (WAITING, IN_TRANSACTION) else code for code in range(256))
+"""What waits or is `IN_TRANSACTION` becomes `DELAYED`."""
 _IS_OR_WAS_ANYBODYS: Final = _IS_ANYBODYS | {IN_TRANSACTION}
 RELEASE: Final = bytes(WAITING if code in _IS_OR_WAS_ANYBODYS else code for code in range(256))
 """That, and what has a consumer, becomes `WAITING`."""

@@ -15,6 +15,7 @@ from zlib import crc32
 from embeddedpulsar._engine.format.acknowledgement import FORM_BITMAP, FORM_RANGE, MAX_ENTRY_ID, AckGroup
 from embeddedpulsar._engine.format.subscription_record import FreshRun, column_bytes, column_of
 from embeddedpulsar._engine.subscription.state.entry_states import (
+    DELAY,
     DELAYED,
     FIRST_OWNER,
     HOLD,
@@ -556,12 +557,15 @@ class PendingEntries:
             for entry, count in states.counted():
                 yield ledger_id, entry, count
 
-    def delay(self, ledger_id: int, entry_id: int) -> None:
-        """Let a waiting entry wait until it is due."""
+    def delay(self, ledger_id: int, entry_id: int) -> bool:
+        """Let an entry that waits, or that open transactions acknowledged, wait until it is due. True if it
+        is one of these."""
         states = self._ledgers.get(ledger_id)
-        if states is not None:
-            changed = self._move_some(states, (entry_id,), moving(WAITING, DELAYED))
-            self._moved(ledger_id, states, changed, DELAYED)
+        if states is None:
+            return False
+        changed = self._move_some(states, (entry_id,), DELAY)
+        self._moved(ledger_id, states, changed, DELAYED)
+        return bool(changed)
 
     def come_due(self, ledger_id: int, entry_id: int) -> None:
         """Let a delayed entry wait for a consumer: it is due. It may have been acknowledged meanwhile."""

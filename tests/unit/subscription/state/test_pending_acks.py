@@ -17,7 +17,7 @@ from embeddedpulsar._engine.format.subscription_record import (
     TransactionEnd,
 )
 from embeddedpulsar._engine.log.position import Position
-from embeddedpulsar._engine.subscription.state.entry_states import IN_TRANSACTION, NONE, WAITING
+from embeddedpulsar._engine.subscription.state.entry_states import DELAYED, IN_TRANSACTION, NONE, WAITING
 from embeddedpulsar._engine.subscription.state.ledger_acks import OPEN
 from embeddedpulsar._engine.subscription.state.replica import (
     CLAIMABLE,
@@ -498,6 +498,17 @@ def test_a_delayed_entry_stays_delayed(shared: TransactionSite):
     assert shared.dispatch.waiting == shared.dispatch.pending.totals[WAITING]
     shared.due(9000)
     assert (shared.owner(8), shared.count(8)) == (WAITING, 1)
+
+
+def test_a_delayed_entry_that_was_acknowledged_before_it_was_read(shared: TransactionSite):
+    """Read while the transaction holds it, it is delayed as well: an abort does not make it due."""
+    shared.hold(T, [6, 7])
+    shared.read(6, 8, delayed=[(5000, 6), (5000, 8)])
+    assert [shared.owner(entry) for entry in (6, 7, 8)] == [DELAYED, IN_TRANSACTION, DELAYED]
+    shared.abort(T)
+    assert [shared.owner(entry) for entry in (6, 7, 8)] == [DELAYED, WAITING, DELAYED]
+    shared.due(5000)
+    assert [shared.owner(entry) for entry in (6, 8)] == [WAITING, WAITING]
 
 
 def test_a_consumer_that_was_assigned_an_entry_does_not_keep_it(shared: TransactionSite):
