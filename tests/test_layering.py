@@ -168,6 +168,7 @@ OWNERS = {
     "cryptography": ("crypto",),
     "fastavro": ("schema",),
     "google": ("schema",),
+    "hdrh": ("cli",),
     "kombu": ("frameworks",),
     "lz4": ("format",),
     "msgpack": ("format", "futures"),

@@ -40,6 +40,7 @@ from embeddedpulsar.enums import ConsumerType, InitialPosition
 from embeddedpulsar.exceptions import AccessDeniedError, Timeout, TopicNotFound
 from embeddedpulsar.message import Message
 from embeddedpulsar.message_id import MessageId
+from embeddedpulsar.results import Result
 from embeddedpulsar.topic_name import TopicName
 
 _QUEUE = 1000
@@ -74,7 +75,7 @@ def produce(
                 payload,
                 # The callback runs in another thread; `append` is one step, and the list is read after
                 # `flush`.
-                lambda result, message_id: None if message_id is not None else failures.append(result),
+                lambda result, message_id: None if result is Result.Ok else failures.append(result.name),
                 properties=pairs or None,
                 partition_key=key,
             )

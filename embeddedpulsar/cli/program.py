@@ -23,6 +23,7 @@ from embeddedpulsar.cli.base import OpenedStore, as_json
 from embeddedpulsar.cli.function_commands import functions, workers
 from embeddedpulsar.cli.look_commands import top, who
 from embeddedpulsar.cli.message_commands import consume, dlq, outbox, produce, tail
+from embeddedpulsar.cli.perf_commands import perf
 from embeddedpulsar.cli.policies import add_quotas
 from embeddedpulsar.cli.serve_commands import metrics, serve
 from embeddedpulsar.cli.terminal import (
@@ -108,6 +109,7 @@ for command in (
     repair,
     backup,
     restore,
+    perf,
     top,
     who,
     serve,

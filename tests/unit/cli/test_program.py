@@ -196,6 +196,8 @@ def test_messages_are_published(call):
     assert [one["payload"] for one in lines] == ["one", "two", "three", "vier für"]
     assert lines[0]["key"] == "key" and lines[0]["properties"] == {"a": "b"}
     assert call("produce", "notes", "-m", "x", "-p", "wrong")[0] == 2
+    status, _, err = call("produce", "notes", typed=b"small\n" + b"x" * 6_000_000 + b"\n")
+    assert (status, err) == (1, "Error: 1 of 2 messages were not stored: MessageTooBig\n")
 
 
 def test_messages_are_consumed(call, store):
