@@ -11,6 +11,7 @@ called. The result goes to pandas, Polars or DuckDB without a copy (`__arrow_c_s
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
@@ -24,6 +25,7 @@ from embeddedpulsar.arrow.schema import (
     PUBLISH_TIME,
     SCHEMA_VERSION,
     TOPIC,
+    VALUE,
     arrow_schema,
     check_columns,
     check_mode,
@@ -41,7 +43,7 @@ if TYPE_CHECKING:
     from embeddedpulsar.arrow.datasets import ExportReport, TopicDataset
     from embeddedpulsar.arrow.engine import EntryRange
     from embeddedpulsar.arrow.mapped_segment import Source
-    from embeddedpulsar.arrow.typed_columns import TypedColumns
+    from embeddedpulsar.arrow.typed_columns import SingleValues, TypedColumns
     from embeddedpulsar.crypto.keys import CryptoKeyReader
     from embeddedpulsar.exceptions import CorruptionError
 
@@ -293,6 +295,8 @@ def export(
     end_time: Time | None = None,
     crypto_key_reader: CryptoKeyReader | None = None,
     mode: str = "FAILFAST",
+    decode: bool | None = None,
+    value_schema: str | None = None,
     on_progress: Callable[[int], object] = int,
 ) -> ExportReport:
     """Write the messages of a topic as plain files, in folders as Hive has them:
@@ -310,6 +314,10 @@ def export(
         mode: what becomes of a message that the format cannot hold: with a payload or key that is no text, a
             time after the year 9999 in texts, or after 294246 in Parquet. FAILFAST raises, PERMISSIVE writes
             null for it, DROPMALFORMED leaves the message out; both log a warning.
+        decode: as in `read_topic`; single values, such as those of `StringSchema` and ``Int64Schema``, are
+            in column ``value``. JSON lines have records and arrays as objects and lists, and CSV has JSON
+            texts in their cells.
+        value_schema: as in `read_topic`.
         on_progress: called with the number of messages that are written.
 
     Raises:
@@ -325,7 +333,8 @@ def export(
         1
     """
     require_pyarrow()
-    wanted = check_columns(columns)
+    decodes = _is_decoded(decode, value_schema)
+    wanted = () if decodes else check_columns(columns)
     # Only an export loads the writers of files.
     from embeddedpulsar.arrow.datasets import FORMATS, write_export
     from embeddedpulsar.arrow.engine import directory_of
@@ -335,17 +344,47 @@ def export(
     mode = check_mode(mode)
     # The topic and the day of publication name the folder. The place of a message is for the error about one
     # that a text cannot hold. None of them is written unless asked for.
-    read = tuple(dict.fromkeys((*wanted, TOPIC, PUBLISH_TIME, *PLACE_COLUMNS)))
-    batches = scan_topic(
+    beside = (TOPIC, PUBLISH_TIME, *PLACE_COLUMNS)
+    scan = functools.partial(
+        scan_topic,
         path,
         topic,
-        read,
         start_time=start_time,
         end_time=end_time,
         crypto_key_reader=crypto_key_reader,
         mode=mode,
     )
-    return write_export(batches, wanted, directory_of(target), file_format, on_progress, mode)
+    single = _single_values(path, topic, columns, beside, mode) if decodes and value_schema is None else None
+    # Three cases: the payloads as they are, single values, and records, whose fields are columns.
+    if not decodes:
+        batches, schema = scan(tuple(dict.fromkeys((*wanted, *beside)))), None
+    elif single is not None:
+        wanted, schema = check_columns(columns), single.schema
+        needed = (*wanted, *beside, VALUE, SCHEMA_VERSION)
+        batches = single.batches(scan(tuple(dict.fromkeys(needed))))
+    else:
+        schema = _typed(path, topic, columns, value_schema, mode).schema
+        wanted = tuple(schema.names)
+        needed = tuple(dict.fromkeys((*wanted, *beside)))
+        batches = scan(needed, decode=True, value_schema=value_schema)
+    return write_export(batches, wanted, directory_of(target), file_format, on_progress, mode, schema)
+
+
+def _single_values(
+    path: str | os.PathLike[str],
+    topic: str,
+    columns: Sequence[str] | None,
+    beside: tuple[str, ...],
+    mode: str,
+) -> SingleValues | None:
+    from embeddedpulsar.arrow.engine import root_of, topic_partitions
+    from embeddedpulsar.arrow.typed_columns import SingleValues, single_type
+
+    root = root_of(path)
+    kind = single_type(root, [log.full for log in topic_partitions(root, topic)])
+    if kind is None:
+        return None
+    return SingleValues(root, kind, tuple(dict.fromkeys((*check_columns(columns), *beside))), mode)
 
 
 def _is_discard(action: ConsumerCryptoFailureAction) -> bool:

@@ -17,6 +17,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from itertools import count, pairwise
 from typing import Any, Final
 from urllib.parse import quote
@@ -515,7 +516,8 @@ class _Texts:
                 self._file.write(json.dumps(texts, ensure_ascii=False) + "\n")
             else:
                 self._csv.writerow(
-                    json.dumps(text) if isinstance(text, dict) else text for text in texts.values()
+                    json.dumps(text, ensure_ascii=False) if isinstance(text, dict | list) else text
+                    for text in texts.values()
                 )
 
     def close(self) -> None:
@@ -541,10 +543,24 @@ def _text(name: str, value: Any) -> Any:
     if isinstance(value, bytes):
         if name in _SERIAL:
             return value.hex()
-        return value.decode()
-    # Properties: Arrow gives a map as a list of pairs.
+        # Columns of payloads were checked by `_as_texts`; this is a field within one.
+        try:
+            return value.decode()
+        except UnicodeDecodeError as error:
+            raise InvalidConfiguration(
+                "a field of bytes is not UTF-8, which text cannot hold; export it as parquet"
+            ) from error
+    # Properties, and maps of records: Arrow gives a map as a list of pairs. An empty list may be either; only
+    # the properties of a message are known to be a map.
     if isinstance(value, list):
-        return dict(value)
+        if (value and all(isinstance(each, tuple) for each in value)) or name == names.PROPERTIES:
+            return {str(key): _text("", each) for key, each in value}
+        return [_text("", each) for each in value]
+    if isinstance(value, dict):
+        return {key: _text("", each) for key, each in value.items()}
+    # A decimal number as a text, since a number of JSON may lose its digits.
+    if isinstance(value, Decimal):
+        return str(value)
     return value.isoformat() if hasattr(value, "isoformat") else value
 
 
@@ -616,11 +632,14 @@ def write_export(
     file_format: str,
     on_progress: Callable[[int], object],
     mode: str = names.FAILFAST,
+    schema: Any = None,
 ) -> ExportReport:
     """Write batches that have the columns, the place of messages, topic and publish time; see
-    `embeddedpulsar.arrow.export`."""
+    `embeddedpulsar.arrow.export`. Of decoded values, ``schema`` has the types of the columns."""
     rows = 0
-    with _Parts(target, columns, file_format) as parts:
+    schema = names.arrow_schema(columns) if schema is None else schema
+    written = pa.schema([schema.field(name) for name in columns])
+    with _Parts(target, written, file_format) as parts:
         for batch in batches:
             # Parquet holds what a column of Arrow holds, so only texts are checked.
             if file_format != "parquet":
@@ -641,9 +660,9 @@ class _Parts:
     One is open at a time: topics come one after the other, and their days, too.
     """
 
-    def __init__(self, target: str, columns: tuple[str, ...], file_format: str) -> None:
+    def __init__(self, target: str, schema: Any, file_format: str) -> None:
         self._target: Final = target
-        self._columns: Final = columns
+        self._schema: Final = schema
         self._format: Final = file_format
         self._key: tuple[str, str] | None = None
         self._open: _Part | None = None
@@ -685,8 +704,8 @@ class _Parts:
 
     def _begin(self, temporary: str) -> _Part:
         if self._format == "parquet":
-            return _Table(temporary, names.arrow_schema(self._columns))
-        return _Texts(temporary, self._columns, self._format == "csv")
+            return _Table(temporary, self._schema)
+        return _Texts(temporary, tuple(self._schema.names), self._format == "csv")
 
     def _close(self) -> None:
         part, self._open = self._open, None

@@ -6,7 +6,7 @@ The schemas of topics, read from their directories: without a lock, and without 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -41,6 +41,7 @@ from embeddedpulsar.arrow.value_types import (
 from embeddedpulsar.enums import KeyValueEncodingType, SchemaType
 from embeddedpulsar.exceptions import InvalidConfiguration
 from embeddedpulsar.records import NamedTuple
+from embeddedpulsar.schema.key_value import payload_decoder
 from embeddedpulsar.schema.schema import KeyValueInfo, SchemaInfo
 from embeddedpulsar.schema.schema_avro import with_defaults
 
@@ -460,3 +461,125 @@ def _refusal(batch: Any, row: int, reason: str) -> UnreadableMessage:
         f"{topic}: the payload of message {ledger}:{entry}:{index} is malformed: {reason}; to read others, "
         f"use the mode PERMISSIVE, which puts such payloads into column {CORRUPT}, or DROPMALFORMED"
     )
+
+
+_SINGLE: Final = {
+    SchemaType.STRING: pa.string(),
+    SchemaType.BOOLEAN: pa.bool_(),
+    SchemaType.INT8: pa.int8(),
+    SchemaType.INT16: pa.int16(),
+    SchemaType.INT32: pa.int32(),
+    SchemaType.INT64: pa.int64(),
+    SchemaType.FLOAT: pa.float32(),
+    SchemaType.DOUBLE: pa.float64(),
+    SchemaType.DATE: pa.timestamp("ms", "UTC"),
+    SchemaType.TIMESTAMP: pa.timestamp("ms", "UTC"),
+    SchemaType.INSTANT: pa.timestamp("us", "UTC"),
+    SchemaType.TIME: pa.time64("us"),
+    SchemaType.LOCAL_TIME: pa.time64("us"),
+    SchemaType.LOCAL_DATE: pa.date32(),
+    SchemaType.LOCAL_DATE_TIME: pa.timestamp("us"),
+}
+"""The column of each schema of a single value."""
+
+
+class SingleValues:
+    """Makes batches whose column ``value`` has single values of batches with payloads. Callers: one thread.
+
+    Args:
+        root: directory of the store.
+        kind: the newest type of the topic, which the column has.
+        columns: of the result, in order.
+        mode: what becomes of a payload of another type, or one that is malformed.
+
+    Attributes:
+        schema: of the result.
+    """
+
+    def __init__(self, root: str, kind: SchemaType, columns: Sequence[str], mode: str) -> None:
+        self._schemas: Final = TopicSchemas(root)
+        self._kind: Final = kind
+        self._mode: Final = mode
+        self._decoders: Final[dict[tuple[str, int], Callable[[bytes], Any] | str]] = {}
+        self.schema: Final = pa.schema(
+            [
+                (field.name, _SINGLE[kind] if field.name == names.VALUE else field.type)
+                for field in names.arrow_schema(tuple(columns))
+            ]
+        )
+
+    def batches(self, batches: Iterable[Any]) -> Iterator[Any]:
+        """Batches of the result, of batches that have its columns, the payload, the version and the place.
+
+        Raises:
+            UnreadableMessage: a malformed payload, in mode FAILFAST.
+        """
+        malformed, topic = 0, ""
+        for batch in batches:
+            topic = batch.column(names.TOPIC)[0].as_py()
+            payloads = batch.column(names.VALUE).to_pylist()
+            versions = batch.column(names.SCHEMA_VERSION).to_pylist()
+            values: list[Any] = []
+            bad: list[int] = []
+            for row, (payload, version) in enumerate(zip(payloads, versions, strict=True)):
+                value, reason = self._value(topic, payload, version)
+                if reason and self._mode == FAILFAST:
+                    raise _refusal(batch, row, reason)
+                if reason:
+                    bad.append(row)
+                values.append(value)
+            typed = pa.RecordBatch.from_arrays(
+                [
+                    pa.array(values, field.type) if field.name == names.VALUE else batch.column(field.name)
+                    for field in self.schema
+                ],
+                schema=self.schema,
+            )
+            malformed += len(bad)
+            if bad and self._mode == DROPMALFORMED:
+                rows = set(bad)
+                typed = typed.filter(pa.array([row not in rows for row in range(len(values))]))
+            if typed.num_rows:
+                yield typed
+        if malformed:
+            logging.getLogger("embeddedpulsar.arrow").warning(
+                "%d malformed messages, of %s among others, are %s",
+                malformed,
+                topic,
+                "null" if self._mode == PERMISSIVE else "left out",
+            )
+
+    def _value(self, topic: str, payload: bytes | None, version: int) -> tuple[Any, str]:
+        """The value, None for a null value; and why there is none."""
+        if payload is None:
+            return None, ""
+        decoder = self._decoders.get((topic, version))
+        if decoder is None:
+            info = self._schemas.written(topic, version)
+            if info is not None and info.schema_type() == self._kind:
+                decoder = payload_decoder(info)
+            else:
+                decoder = f"it was not written with a schema of type {self._kind.name}"
+            self._decoders[topic, version] = decoder
+        if isinstance(decoder, str):
+            return None, decoder
+        try:
+            return decoder(payload), ""
+        except (ValueError, TypeError, OverflowError) as error:
+            return None, str(error)
+
+
+def single_type(root: str, topics: list[str]) -> SchemaType | None:
+    """The type of the single values of topics; None if one of them has another schema, or all have none.
+
+    Raises:
+        InvalidConfiguration: they have single values of several types.
+    """
+    schemas = TopicSchemas(root)
+    kinds = {info.schema_type() for topic in topics if (info := schemas.latest(topic)) is not None}
+    if not kinds or not kinds <= _SINGLE.keys():
+        return None
+    if len(kinds) > 1:
+        listed = ", ".join(sorted(kind.name for kind in kinds))
+        raise InvalidConfiguration(f"the partitions have values of several types: {listed}; read them apart")
+    return kinds.pop()

@@ -1,4 +1,4 @@
-"""How messages are printed.
+"""How messages are printed, and how times are written on the command line.
 
 The store that a command works on.
 
@@ -11,12 +11,13 @@ import base64
 import json
 import math
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, time, timedelta
 from functools import wraps
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 from rich.cells import cell_len
@@ -26,7 +27,7 @@ from rich.text import Text
 
 from embeddedpulsar.admin.admin import Admin
 from embeddedpulsar.cli.check import refusal
-from embeddedpulsar.cli.engine import ServiceUrl
+from embeddedpulsar.cli.engine import SYSTEM_CLOCK, ServiceUrl
 from embeddedpulsar.cli.terminal import (
     argument_path,
     is_terminal,
@@ -120,6 +121,133 @@ class ArgumentFile(click.File):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         return super().convert(argument_path(value) if isinstance(value, str) else value, param, ctx)
+
+
+_UNIT_S: Final = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+_AGO: Final = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|[smhdw]))+")
+_DURATION: Final = re.compile(
+    r"P(?:(\d+)W)?(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?", re.IGNORECASE
+)
+_ORDINAL: Final = re.compile(r"(\d{4})-(\d{3})(?=$|[T ])")
+
+
+def seconds_of(text: str) -> float | None:
+    """A span of time in seconds, such as 10m, 1h30m or PT10M; None for another text.
+
+    Example:
+        >>> seconds_of("1h30m"), seconds_of("P1DT2H"), seconds_of("soon")
+        (5400.0, 93600.0, None)
+    """
+    if _AGO.fullmatch(text):
+        parts = re.findall(r"(\d+(?:\.\d+)?)(ms|[smhdw])", text)
+        return float(sum(float(number) * _UNIT_S[unit] for number, unit in parts))
+    match = _DURATION.fullmatch(text)
+    if match is None or not any(match.groups()):
+        return None
+    numbers = [float(number or 0) for number in match.groups()]
+    return sum(number * _UNIT_S[unit] for number, unit in zip(numbers, "wdhms", strict=True))
+
+
+def moment_ms(text: str, now_ms: int) -> int:
+    """A point in time in ms since 1970: that number, a form of ISO 8601, or how long ago it was.
+
+    Without a zone it is of the zone of this machine; a time without a date is of today.
+
+    Raises:
+        ValueError: it is none of these.
+
+    Example:
+        >>> moment_ms("2026-11-28T12:00Z", 0), moment_ms("10m", 1_000_000), moment_ms("1700000000000", 0)
+        (1795867200000, 400000, 1700000000000)
+    """
+    if re.fullmatch(r"\d+", text):
+        return int(text)
+    if text == "now":
+        return now_ms
+    ago = seconds_of(text)
+    if ago is not None:
+        return max(0, now_ms - round(ago * 1000))
+    # A day of the year, the one form that Python does not read.
+    day = _ORDINAL.match(text)
+    if day is not None:
+        begun = date(int(day[1]), 1, 1) + timedelta(days=int(day[2]) - 1)
+        if not int(day[2]) or begun.year != int(day[1]):
+            raise ValueError(f"the year {day[1]} has no day {day[2]}")
+        text = begun.isoformat() + text[day.end() :]
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        today = datetime.fromtimestamp(now_ms / 1000).date()
+        moment = datetime.combine(today, time.fromisoformat(text))
+    # One without a zone is of this machine.
+    return max(0, round(moment.timestamp() * 1000))
+
+
+if TYPE_CHECKING:
+    _ParamType = click.ParamType[Any]
+else:  # older releases of click have no type arguments
+    _ParamType = click.ParamType
+
+
+class Moment(_ParamType):
+    """A point in time on the command line; see `moment_ms`.
+
+    Args:
+        others: words that stand for something else, which are returned as they are.
+    """
+
+    name = "time"
+
+    def __init__(self, *others: str) -> None:
+        self._others: Final = others
+
+    def get_metavar(self, param: click.Parameter, *_: Any) -> str:
+        return "|".join((*self._others, "TIME"))
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str) or value in self._others:
+            return value
+        try:
+            return moment_ms(value, SYSTEM_CLOCK.wall_ms())
+        except (ValueError, OverflowError, OSError):
+            self.fail(
+                f"{value!r} is no time: write 2026-05-04T12:30, with Z or +02:00 for a zone, 12:30 for "
+                "today, 10m, 2h or 1d for so long ago, or ms since 1970"
+                + (f", or {' or '.join(self._others)}" if self._others else ""),
+                param,
+                ctx,
+            )
+
+
+class Age(Moment):
+    """How long ago, in whole seconds: that number, or a point in time. Of a part of a second more is left."""
+
+    def __init__(self) -> None:
+        super().__init__()
+
+    def get_metavar(self, param: click.Parameter, *_: Any) -> str:
+        return "SECONDS|TIME"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str):
+            return value
+        if re.fullmatch(r"\d+", value):
+            return int(value)
+        # Rounded up, so that nothing behind the given moment counts as older.
+        return max(0, -(-(SYSTEM_CLOCK.wall_ms() - super().convert(value, param, ctx)) // 1000))
+
+
+def moment_text(timestamp_ms: object) -> str:
+    """A point in time, for people: in the zone of this machine, or the number if no date is so late."""
+    assert isinstance(timestamp_ms, int)
+    try:
+        return datetime.fromtimestamp(timestamp_ms / 1000).astimezone().isoformat(timespec="milliseconds")
+    except (ValueError, OverflowError, OSError):
+        return f"{timestamp_ms} ms"
+
+
+MOMENT: Final = Moment()
+AGE: Final = Age()
 
 
 def size(count: float) -> str:

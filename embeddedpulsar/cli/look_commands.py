@@ -5,10 +5,11 @@ Verbs of ``embeddedpulsar topics`` that show what is in a topic: figures, positi
 
 from __future__ import annotations
 
+import itertools
 import sys
 import time
-from collections.abc import Callable
-from typing import Any, Final, Literal
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import click
 from rich.console import Console, Group
@@ -18,10 +19,13 @@ from rich.text import Text
 
 from embeddedpulsar.admin.activity import Attached, StoreActivity, TopicActivity, transaction_text
 from embeddedpulsar.cli.base import (
+    MOMENT,
     MessagePrinter,
+    Moment,
     OpenedStore,
     as_json,
     message_options,
+    moment_text,
     pass_store,
     print_json,
     print_table,
@@ -32,6 +36,10 @@ from embeddedpulsar.cli.terminal import ProgressLine, printable, raw_stream
 from embeddedpulsar.cli.topic_commands import DEFAULT_NAMESPACE, topics
 from embeddedpulsar.message_id import MessageId
 from embeddedpulsar.records import NamedTuple
+
+if TYPE_CHECKING:
+    from embeddedpulsar.client.client import Client
+    from embeddedpulsar.message import Message
 
 _SHORT: Final = ("persistent://public/default/", "persistent://")
 # Lines that the table does not have: the heading, the line above it, an empty one, and that of the cursor.
@@ -394,9 +402,7 @@ def last_message_id(store: OpenedStore, topic: str, is_json: bool) -> None:
 
 @topics.command("get-message-id")
 @topic_argument
-@click.option(
-    "-t", "--time", "timestamp_ms", type=click.IntRange(min=0), required=True, help="Ms since 1970."
-)
+@click.option("-t", "--time", "timestamp_ms", type=MOMENT, required=True)
 @as_json
 @pass_store
 def get_message_id(store: OpenedStore, topic: str, timestamp_ms: int, is_json: bool) -> None:
@@ -423,14 +429,36 @@ def get_message_by_id(
 @topics.command("examine-messages")
 @topic_argument
 @click.option(
-    "-i", "--initialPosition", "position", type=click.Choice(["earliest", "latest"]), default="latest"
+    "-i",
+    "--initialPosition",
+    "position",
+    type=Moment("earliest", "latest"),
+    default="latest",
+    show_default=True,
+    help="From which end, or from which time on, is counted.",
 )
 @click.option("-m", "--messagePosition", "number", type=click.IntRange(min=1), default=1, show_default=True)
 @message_options
 @pass_store
 def examine_messages(
-    store: OpenedStore, topic: str, position: str, number: int, printer: MessagePrinter
+    store: OpenedStore, topic: str, position: str | int, number: int, printer: MessagePrinter
 ) -> None:
-    """Show one message of TOPIC, counted from an end."""
-    with store.admin() as admin:
-        printer.print(admin.topics().examine_message(topic, position, number))
+    """Show one message of TOPIC, counted from an end or from a time on."""
+    if isinstance(position, str):
+        with store.admin() as admin:
+            printer.print(admin.topics().examine_message(topic, position, number))
+        return
+    with store.client() as client:
+        messages = messages_since(client, topic, position)
+        message = next(itertools.islice(messages, number - 1, None), None)
+        if message is None:
+            raise click.ClickException(f"{topic} has no {number:,} messages since {moment_text(position)}")
+        printer.print(message)
+
+
+def messages_since(client: Client, topic: str, timestamp_ms: int) -> Iterator[Message[bytes]]:
+    """The messages that were published then or later, up to the end of a topic."""
+    with client.create_reader(topic, MessageId.earliest) as reader:
+        reader.seek(timestamp_ms)
+        while reader.has_message_available():
+            yield reader.read_next()

@@ -20,7 +20,9 @@ import click
 
 from embeddedpulsar.admin.admin import Admin
 from embeddedpulsar.cli.base import (
+    MOMENT,
     MessagePrinter,
+    Moment,
     OpenedStore,
     as_json,
     destroys,
@@ -99,7 +101,7 @@ def produce(
 @click.option(
     "--from",
     "position",
-    type=click.Choice(["earliest", "latest"]),
+    type=Moment("earliest", "latest"),
     default="latest",
     show_default=True,
     help="Where a new subscription begins.",
@@ -114,7 +116,7 @@ def consume(
     subscription: str,
     kind: str,
     count: int,
-    position: str,
+    position: str | int,
     create: bool,
     seconds: float | None,
     printer: MessagePrinter,
@@ -124,6 +126,8 @@ def consume(
     if not create:
         with store.admin() as admin:
             _check_exists(admin, topic)
+    if isinstance(position, int):
+        _subscribe_at(store, topic, subscription, position)
     initial = InitialPosition.Earliest if position == "earliest" else InitialPosition.Latest
     with store.client() as client:
         consumer = client.subscribe(
@@ -143,10 +147,22 @@ def consume(
 @topic_argument
 @click.option("-n", "--count", type=click.IntRange(min=0), default=10, show_default=True)
 @click.option("-f", "--follow", is_flag=True, help="Go on with new messages until interrupted.")
+@click.option("--since", type=MOMENT, help="All that was published then or later, instead of a number.")
 @message_options
 @pass_store
-def tail(store: OpenedStore, topic: str, count: int, follow: bool, printer: MessagePrinter) -> None:
+def tail(
+    store: OpenedStore, topic: str, count: int, follow: bool, since: int | None, printer: MessagePrinter
+) -> None:
     """Show the last messages of TOPIC. No subscription is created, and nothing is acknowledged."""
+    if since is not None:
+        with store.admin() as admin, store.client() as client:
+            # A reader would make the topic.
+            admin.topics().get_partitioned_topic_metadata(topic)
+            reader = client.create_reader(topic, MessageId.earliest)
+            reader.seek(since)
+            while follow or reader.has_message_available():
+                printer.print(reader.read_next())
+        return
     with store.admin() as admin, store.client() as client:
         begin = _near_end(admin, topic, count)
         # Before the last messages are read: what is published meanwhile is in both, and shown once.
@@ -160,6 +176,19 @@ def tail(store: OpenedStore, topic: str, count: int, follow: bool, printer: Mess
             for message in _received(news, 0, None):
                 if message.message_id() not in shown:
                     printer.print(message)
+
+
+def _subscribe_at(store: OpenedStore, topic: str, subscription: str, timestamp_ms: int) -> None:
+    """Make a subscription that begins with what was published then or later; one that is there stays."""
+    with store.admin() as admin:
+        try:
+            if subscription in admin.topics().get_subscriptions(topic):
+                return
+        except TopicNotFound:  # the consumer makes it
+            return
+        # Kept whole first: what is behind the time cannot be trimmed between the two steps.
+        admin.topics().create_subscription(topic, subscription, MessageId.earliest)
+        admin.topics().reset_cursor(topic, subscription, timestamp_ms)
 
 
 def _check_exists(admin: Admin, topic: str) -> None:

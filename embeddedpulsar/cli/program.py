@@ -160,6 +160,11 @@ def _run(arguments: list[str]) -> int:
     except UnicodeEncodeError as e:
         _print_error(f"{e.object!a} cannot be used: it is not UTF-8 text")
         return 1
+    except ImportError as e:  # an extra that is not installed says how to install it; others are faults
+        if "pip install" not in str(e):
+            raise
+        _print_error(str(e))
+        return 1
     except (PulsarException, ValueError, OSError) as e:
         _print_error(str(e))
         return 1

@@ -15,13 +15,17 @@ from embeddedpulsar.admin.admin import Admin
 from embeddedpulsar.admin.topic_stats import PartitionedTopicStats, TopicStats
 from embeddedpulsar.admin.topics import Topics
 from embeddedpulsar.cli.base import (
+    AGE,
+    MOMENT,
     ArgumentPath,
     MessagePrinter,
+    Moment,
     OpenedStore,
     as_json,
     destroys,
     is_confirmed,
     message_options,
+    moment_text,
     pass_store,
     print_json,
     print_table,
@@ -291,11 +295,11 @@ def roll_ledger(store: OpenedStore, topic: str) -> None:
 
 @topics.command("expire-messages-all-subscriptions")
 @topic_argument
-@click.option("-t", "--expireTime", "seconds", type=click.IntRange(min=0), required=True, metavar="SECONDS")
+@click.option("-t", "--expireTime", "seconds", type=AGE, required=True, help="Or a point in time.")
 @destroys
 @pass_store
 def expire_all(store: OpenedStore, topic: str, seconds: int, yes: bool, dry_run: bool) -> None:
-    """Acknowledge what was published more than SECONDS ago, for all subscriptions of TOPIC."""
+    """Acknowledge what was published more than so long ago, for all subscriptions of TOPIC."""
     what = f"acknowledge what all subscriptions of {topic} have that is older than {seconds:,} s"
     with store.admin() as admin:
         if is_confirmed(what, yes, dry_run):
@@ -455,9 +459,35 @@ def adopt_offloaded(store: OpenedStore, topic: str, moved: tuple[tuple[str, str]
     "-f", "--format", "file_format", type=click.Choice(("parquet", "jsonl", "csv")), default="parquet"
 )
 @click.option("-c", "--columns", help="Names separated by commas; all by default.")
+@click.option(
+    "--decode", is_flag=True, help="The fields of values, by the schema of TOPIC, instead of payloads."
+)
+@click.option("--start", type=MOMENT, help="Messages that were published then or later.")
+@click.option("--end", type=MOMENT, help="Messages that were published before.")
+@click.option(
+    "--mode",
+    type=click.Choice(("failfast", "permissive", "dropmalformed")),
+    default="failfast",
+    show_default=True,
+    help="What becomes of messages that the files cannot hold: an error, null, or left out.",
+)
 @pass_store
-def export(store: OpenedStore, topic: str, directory: str, file_format: str, columns: str | None) -> None:
-    """Write the messages of TOPIC as files into DIRECTORY, a folder for each day."""
+def export(
+    store: OpenedStore,
+    topic: str,
+    directory: str,
+    file_format: str,
+    columns: str | None,
+    decode: bool,
+    start: int | None,
+    end: int | None,
+    mode: str,
+) -> None:
+    """Write the messages of TOPIC as files into DIRECTORY, a folder for each day.
+
+    With --decode, records of JSON and Avro have a column for each field, whose records and arrays are objects
+    and lists in jsonl and JSON texts in csv; single values are in the column value.
+    """
     # pyarrow is an extra requirement, and takes long to import: commands that need none do not load it.
     with late_imports():
         from embeddedpulsar import arrow
@@ -471,7 +501,16 @@ def export(store: OpenedStore, topic: str, directory: str, file_format: str, col
     # The line of progress is removed before an error is printed.
     try:
         exported = arrow.export(
-            store.directory, topic, directory, names, file_format=file_format, on_progress=show
+            store.directory,
+            topic,
+            directory,
+            names,
+            file_format=file_format,
+            start_time=start,
+            end_time=end,
+            mode=mode,
+            decode=decode,
+            on_progress=show,
         )
     finally:
         progress.end()
@@ -505,12 +544,17 @@ def list_subscriptions(store: OpenedStore, topic: str, is_json: bool) -> None:
 @subscriptions.command("create")
 @topic_argument
 @subscription_argument
-@click.option("--from", "position", type=click.Choice(list(_POSITIONS)), default="latest", show_default=True)
+@click.option("--from", "position", type=Moment(*_POSITIONS), default="latest", show_default=True)
 @pass_store
-def create_subscription(store: OpenedStore, topic: str, subscription: str, position: str) -> None:
+def create_subscription(store: OpenedStore, topic: str, subscription: str, position: str | int) -> None:
     """Create SUBSCRIPTION of TOPIC."""
     with store.admin() as admin:
-        admin.topics().create_subscription(topic, subscription, _POSITIONS[position])
+        if isinstance(position, str):
+            admin.topics().create_subscription(topic, subscription, _POSITIONS[position])
+            return
+        # Kept whole first: what is behind the time cannot be trimmed between the two steps.
+        admin.topics().create_subscription(topic, subscription, MessageId.earliest)
+        admin.topics().reset_cursor(topic, subscription, position)
 
 
 @subscriptions.command("delete")
@@ -557,11 +601,11 @@ def skip_all(store: OpenedStore, topic: str, subscription: str, yes: bool, dry_r
 @subscriptions.command()
 @topic_argument
 @subscription_argument
-@click.option("--older-than", "seconds", type=click.IntRange(min=0), required=True, metavar="SECONDS")
+@click.option("--older-than", "seconds", type=AGE, required=True, help="Or a point in time.")
 @destroys
 @pass_store
 def expire(store: OpenedStore, topic: str, subscription: str, seconds: int, yes: bool, dry_run: bool) -> None:
-    """Acknowledge the messages that were published more than SECONDS ago."""
+    """Acknowledge the messages that were published more than so long ago."""
     what = f"acknowledge what {subscription} of {topic} has that is older than {seconds:,} s"
     with store.admin() as admin:
         if is_confirmed(what, yes, dry_run):
@@ -572,7 +616,7 @@ def expire(store: OpenedStore, topic: str, subscription: str, seconds: int, yes:
 @topic_argument
 @subscription_argument
 @click.option("--to", "position", type=click.Choice(list(_POSITIONS)), help="The oldest or the next message.")
-@click.option("--time", "timestamp_ms", type=click.IntRange(min=0), metavar="MS", help="Ms since 1970.")
+@click.option("-t", "--time", "timestamp_ms", type=MOMENT, help="The messages from then on.")
 @destroys
 @pass_store
 def reset(
@@ -592,6 +636,6 @@ def reset(
     # For the type checker: one of the two is there.
     assert target is not None
     with store.admin() as admin:
-        where = position or f"the messages from {timestamp_ms} ms on"
+        where = position or f"the messages from {moment_text(target)} on"
         if is_confirmed(f"reset {subscription} of {topic} to {where}", yes, dry_run):
             admin.topics().reset_cursor(topic, subscription, target)

@@ -6,17 +6,31 @@ import csv
 import json
 import os
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
+from typing import Any, TypedDict
 
 import pyarrow as pa
 import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 import pytest
 
+from embeddedpulsar import Client
 from embeddedpulsar.arrow import arrow_schema, export, read_topic
 from embeddedpulsar.arrow.datasets import FORMATS, write_export
 from embeddedpulsar.arrow.schema import TOPIC as TOPIC_COLUMN
+from embeddedpulsar.arrow.schema import UnreadableMessage
 from embeddedpulsar.exceptions import InvalidConfiguration
+from embeddedpulsar.schema import (
+    BooleanSchema,
+    DoubleSchema,
+    InstantSchema,
+    Int32Schema,
+    Int64Schema,
+    JsonSchema,
+    LocalDateSchema,
+    StringSchema,
+)
 from tests.conformance.offloading import TOPIC, Site
 
 
@@ -55,6 +69,82 @@ def test_texts_that_are_none_are_refused(tmp_path: Path) -> None:
         export(site.root, TOPIC, tmp_path / "out", file_format="orc")
     assert export(site.root, TOPIC, tmp_path / "out").rows == 1
     site.close()
+
+
+class Goods(TypedDict):
+    """What a shop sells."""
+
+    name: str
+    prices: list[float]
+    size: dict[str, int]
+
+
+def test_decoded_records(tmp_path: Path) -> None:
+    """Fields are columns: with their types in Parquet, as objects in JSON lines, as JSON texts in CSV."""
+    with Client(tmp_path / "store") as client:
+        producer = client.create_producer("shop", schema=JsonSchema(Goods))
+        for number in range(3):
+            producer.send({"name": f"für {number}", "prices": [1.5, 2.0], "size": {"x": number}})
+
+    def exported(file_format: str, columns: list[str] | None, **options: Any) -> str:
+        target = tmp_path / f"{file_format}-{len(os.listdir(tmp_path))}"
+        report = export(tmp_path / "store", "shop", target, columns, file_format=file_format, **options)
+        assert report.rows == 3
+        return report.files[0]
+
+    whole = read_topic(tmp_path / "store", "shop", decode=True)
+    table = pq.read_table(exported("parquet", None, decode=True), partitioning=None)
+    assert table.to_pylist() == whole.to_pylist() and table.schema.field("prices").type == pa.list_(
+        pa.float64()
+    )
+    names = ["name", "prices", "size", "__key"]
+    lines = Path(exported("jsonl", names, decode=True)).read_text("utf-8").splitlines()
+    assert json.loads(lines[2]) == {"name": "für 2", "prices": [1.5, 2.0], "size": {"x": 2}, "__key": None}
+    with open(exported("csv", names, decode=True), encoding="utf-8", newline="") as file:
+        row = list(csv.DictReader(file))[1]
+    assert (row["name"], row["prices"], row["size"]) == ("für 1", "[1.5, 2.0]", '{"x": 1}')
+    first = Path(exported("jsonl", ["value"])).read_text("utf-8").splitlines()[0]
+    assert json.loads(json.loads(first)["value"])["name"] == "für 0"
+
+
+@pytest.mark.parametrize(
+    ("schema", "values", "texts"),
+    [
+        (StringSchema(), ["a", "ž", None], ["a", "ž", None]),
+        (Int64Schema(), [1, -(2**63), None], [1, -(2**63), None]),
+        (DoubleSchema(), [0.5, 1e300, -0.0], [0.5, 1e300, -0.0]),
+        (BooleanSchema(), [True, False, None], [True, False, None]),
+        (LocalDateSchema(), [date(2026, 5, 4), None], ["2026-05-04", None]),
+        (InstantSchema(), [datetime(2026, 5, 4, 1, 2, 3, 4, UTC)], ["2026-05-04T01:02:03.000004+00:00"]),
+    ],
+    ids=lambda each: type(each).__name__ if hasattr(each, "encode") and not isinstance(each, str) else None,
+)
+def test_decoded_single_values(tmp_path: Path, schema: Any, values: list, texts: list) -> None:
+    """In the column of payloads, with the type of the schema."""
+    with Client(tmp_path / "store") as client:
+        producer = client.create_producer("one", schema=schema)
+        for value in values:
+            producer.send(value)
+    (path,) = export(tmp_path / "store", "one", tmp_path / "out", ["value"], decode=True).files
+    assert pq.read_table(path, partitioning=None).column("value").to_pylist() == values
+    (path,) = export(
+        tmp_path / "store", "one", tmp_path / "out", ["value", "__entryId"], file_format="jsonl", decode=True
+    ).files
+    assert [json.loads(line)["value"] for line in Path(path).read_text("utf-8").splitlines()] == texts
+
+
+def test_payloads_that_are_no_single_value(tmp_path: Path) -> None:
+    """An error that names the message, null, or left out."""
+    with Client(tmp_path / "store") as client:
+        client.create_producer("one", schema=Int32Schema()).send(7)
+        client.create_producer("one").send(b"seven")
+    root, out = tmp_path / "store", tmp_path / "out"
+    with pytest.raises(UnreadableMessage, match=r"the payload of message \d+:1:-1 is malformed"):
+        export(root, "one", out, decode=True)
+    assert not [path for path in out.rglob("*") if path.is_file()]
+    for mode, expected in (("PERMISSIVE", [7, None]), ("DROPMALFORMED", [7])):
+        (path,) = export(root, "one", out, ["value"], decode=True, mode=mode).files
+        assert pq.read_table(path, partitioning=None).column("value").to_pylist() == expected
 
 
 def batch_of(*rows: tuple[str, int, bytes]) -> pa.RecordBatch:
