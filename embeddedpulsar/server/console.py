@@ -42,7 +42,7 @@ from embeddedpulsar.server.browsing import (
     parse_id,
 )
 from embeddedpulsar.server.engine import timing
-from embeddedpulsar.server.sampling import Names, Sampler
+from embeddedpulsar.server.sampling import INTERVAL_S, SHARE, Names, Sampler
 from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:
@@ -311,11 +311,13 @@ class Console:
             self._streams -= 1
 
     async def _repeated(self, view: str, parameters: _Parameters) -> AsyncIterator[Any]:
-        """A screen again and again, each time there is a new sample."""
+        """A screen again and again, for a fifth of the time at most."""
         method = getattr(self, view)
         while True:
+            started = timing.SYSTEM_CLOCK.monotonic()
             yield await _called(method, parameters)
-            if await self._served.stopped(self._sampler.pause_s):
+            elapsed = timing.SYSTEM_CLOCK.monotonic() - started
+            if await self._served.stopped(max(INTERVAL_S, (SHARE - 1) * elapsed)):
                 return
 
     async def _followed(self, parameters: _Parameters) -> AsyncIterator[Any]:

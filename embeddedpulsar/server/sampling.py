@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 INTERVAL_S: Final = 1.0
 # A sample of many topics takes long, in Python: it gets a fifth of a core at most.
-_SHARE: Final = 5
+SHARE: Final = 5
 # Five minutes of samples of the store, and a minute of those of a topic.
 _HISTORY: Final = 300
 _TOPIC_HISTORY: Final = 60
@@ -117,13 +117,8 @@ class Sampler:
         activity = await anyio.to_thread.run_sync(self._watch.look)
         self._latest = sample_of(activity, None if before is None else before.activity)
         elapsed = timing.SYSTEM_CLOCK.monotonic() - started
-        self._due = started + max(INTERVAL_S, _SHARE * elapsed)
+        self._due = started + max(INTERVAL_S, SHARE * elapsed)
         self._keep(self._latest)
-
-    @property
-    def pause_s(self) -> float:
-        """How long to wait for the next sample."""
-        return max(self._due - timing.SYSTEM_CLOCK.monotonic(), 0.05)
 
     def _keep(self, sample: Sample) -> None:
         now_ms = sample.activity.time_ms
@@ -188,7 +183,7 @@ def sample_of(activity: StoreActivity, before: StoreActivity | None) -> Sample:
         was = {} if known is None else {each.name: each.msg_backlog for each in known.subscriptions}
         for subscription in topic.subscriptions:
             backlog += subscription.msg_backlog
-            if subscription.why and _is_stuck(subscription, activity.time_ms):
+            if reason_of(subscription, activity.time_ms):
                 stuck.append(_stuck(topic, subscription))
             # Of a subscription that is new nothing is known before: its backlog may begin anywhere.
             if subscription.name in was:
@@ -208,10 +203,14 @@ def sample_of(activity: StoreActivity, before: StoreActivity | None) -> Sample:
     return Sample(activity, totals, topics, subscriptions, backlog, storage, tuple(stuck))
 
 
-def _is_stuck(subscription: SubscriptionActivity, now_ms: int) -> bool:
-    # Consumers that are at work hold messages, too: a while later they hold others.
+def reason_of(subscription: SubscriptionActivity, now_ms: int) -> str:
+    """Why a subscription does not go on; empty if consumers hold what came a moment ago.
+
+    Consumers that are at work hold messages, too: a while later they hold others.
+    """
     since = subscription.earliest_msg_publish_time_in_backlog
-    return subscription.why == _NO_CONSUMER or not since or now_ms - since >= _PATIENCE_MS
+    is_young = since and now_ms - since < _PATIENCE_MS and subscription.why != _NO_CONSUMER
+    return "" if is_young else subscription.why
 
 
 def _stuck(topic: TopicActivity, subscription: SubscriptionActivity) -> Stuck:
@@ -252,7 +251,7 @@ class Names:
         if started >= self._due:
             self._partitions = _grouped(self._all())
             elapsed = timing.SYSTEM_CLOCK.monotonic() - started
-            self._due = started + max(INTERVAL_S, _SHARE * elapsed)
+            self._due = started + max(INTERVAL_S, SHARE * elapsed)
         return self._partitions
 
     def _all(self) -> Iterator[str]:

@@ -14,7 +14,7 @@ from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.server.browsing import Positions, message_form
 from embeddedpulsar.server.engine import root_of
 from embeddedpulsar.server.health import readiness
-from embeddedpulsar.server.sampling import Names, Rates, Sample, Sampler, Stuck, base_of, in_pages
+from embeddedpulsar.server.sampling import Names, Rates, Sample, Sampler, Stuck, base_of, in_pages, reason_of
 from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:
@@ -443,7 +443,7 @@ def subscription_list(
                 min(row.oldest, oldest) if row.oldest and oldest else row.oldest or oldest,
                 row.rate_out + sample.subscriptions.get((activity.topic, each.name), 0.0),
                 row.consumers + consumers.get(each.name, 0),
-                row.why or each.why,
+                row.why or reason_of(each, sample.activity.time_ms),
             )
     ordered = sorted(rows.values(), key=SUBSCRIPTION_ORDERS[order], reverse=is_descending)
     return in_pages(ordered, offset, count, _subscription_row_form)
@@ -499,7 +499,8 @@ def _subscribed_log(admin: Admin, sample: Sample, log: str, name: str) -> dict[s
     why = ""
     if activity is not None:
         attached = {each.name: each for each in activity.attached if each.subscription == name}
-        why = next((each.why for each in activity.subscriptions if each.name == name), "")
+        now_ms = sample.activity.time_ms
+        why = next((reason_of(each, now_ms) for each in activity.subscriptions if each.name == name), "")
     return {
         "log": log,
         "stats": stats.json(),

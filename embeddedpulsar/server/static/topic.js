@@ -2,7 +2,7 @@
 
 import { age, append, bytes, count, duration, h, moment, rate, replace, shortName, tag, time, to } from "./dom.js";
 import { STATES, barChart, heldBy, segmentBar } from "./charts.js";
-import { ask, card, facts, table, tile } from "./widgets.js";
+import { ask, card, facts, notice, table, tile } from "./widgets.js";
 import { messages } from "./messages.js";
 import { subscriptionTable } from "./subscriptions.js";
 
@@ -79,6 +79,7 @@ function figures(root, context, name, marks) {
     partitions,
     drawn,
     kept,
+    checkCard(context, name),
   );
   const drawArrivals = async () => {
     try {
@@ -109,6 +110,27 @@ function figures(root, context, name, marks) {
     drawSegments(drawn, value);
     drawKept(kept, value);
   });
+}
+
+/** Reads all files of the topic when it is asked to: that takes as long as it takes. */
+function checkCard(context, name) {
+  const result = h("div", { class: "muted" }, "Reads and verifies all of them. Nothing is changed.");
+  const button = h("button", { type: "button", class: "small", onclick: async () => {
+    button.disabled = true;
+    replace(result, "reading…");
+    try {
+      const report = await context.get("check", { topic: name });
+      replace(
+        result,
+        report.damage.length ? report.damage.map((each) => notice(`${each.kind}: ${each.text}. ${each.meaning} ${each.remedy}`, "bad")) : h("span", { class: "good" }, "No damage."),
+        h("span", { class: "muted" }, ` ${count(report.messages)} messages in ${count(report.segments)} segments were read.`),
+      );
+    } catch (error) {
+      if (error.name !== "AbortError") replace(result, notice(error.message, "bad"));
+    }
+    button.disabled = false;
+  } }, "Check now");
+  return card("Files of the topic", { end: button }, result);
 }
 
 function drawPartitions(root, value) {
