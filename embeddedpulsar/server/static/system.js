@@ -35,7 +35,7 @@ function functionCard(each, context, changed) {
   const button = (action, text, verb) => h("button", { type: "button", class: "small", onclick: () => ask({ title: `${verb} ${each.name}`, verb, given: { action: `${action}-function`, function: each.name }, done: changed }) }, text);
   const instances = table({
     columns: [
-      { title: "instance", class: "number", render: (row) => String(row.instanceId) },
+      { title: "instance", class: "fixed", render: (row) => `#${row.instanceId}` },
       { title: "state", class: "fixed", render: (row) => (row.running ? tag("runs", "good") : tag("does not run")) },
       { title: "pid", class: "number wide", render: (row) => row.workerId },
       { title: "received", class: "number", render: (row) => count(row.numReceived) },

@@ -197,7 +197,7 @@ function drawKept(root, value) {
   const list = table({
     columns: [
       { title: "segment", class: "mono fixed", render: (row) => String(row.ledger) },
-      { title: "state", class: "fixed", render: (row) => h("span", {}, h("span", { class: `swatch state-${row.state}` }), row.state) },
+      { title: "state", class: "fixed", render: (row) => h("span", {}, h("span", { class: `swatch state-${row.state}` }), row.state, row.isOffloaded && row.state !== "offloaded" ? ", offloaded" : "", row.isCompacted && row.state !== "compacted" ? ", compacted" : "") },
       { title: "entries", class: "number", render: (row) => count(row.entries) },
       { title: "size", class: "number", render: (row) => bytes(row.size) },
       { title: "who holds it", class: "why", render: heldBy },

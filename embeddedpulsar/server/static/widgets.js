@@ -113,7 +113,7 @@ export function pager(size, change) {
 
 export function tile(label, kind = "") {
   const value = h("dd");
-  const element = h("dl", { class: `tile ${kind}` }, h("dt", {}, label), value);
+  const element = h("dl", { class: `tile ${kind}` }, h("dt", { title: label }, label), value);
   return {
     element,
     update(text, small) {
