@@ -10,7 +10,7 @@ import functools
 import importlib.resources
 import inspect
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
@@ -295,6 +295,7 @@ class Console:
         except Exception as error:  # noqa: BLE001 - each has its answer
             return _failure(error)
         if self._streams >= _MOST_STREAMS:
+            await source.aclose()
             return _error(503, f"{_MOST_STREAMS} pages follow the store already; close one")
         return StreamingResponse(self._sent(first, source), media_type="text/event-stream")
 
@@ -310,8 +311,8 @@ class Console:
         finally:
             self._streams -= 1
 
-    async def _repeated(self, view: str, parameters: _Parameters) -> AsyncIterator[Any]:
-        """A screen again and again, for a fifth of the time at most."""
+    async def _repeated(self, view: str, parameters: _Parameters) -> AsyncGenerator[Any, None]:
+        """A screen again and again, for a quarter of the time at most."""
         method = getattr(self, view)
         while True:
             started = timing.SYSTEM_CLOCK.monotonic()
@@ -320,7 +321,7 @@ class Console:
             if await self._served.stopped(max(INTERVAL_S, (SHARE - 1) * elapsed)):
                 return
 
-    async def _followed(self, parameters: _Parameters) -> AsyncIterator[Any]:
+    async def _followed(self, parameters: _Parameters) -> AsyncGenerator[Any, None]:
         """The newest messages of a topic since the last event, and how many came beside them."""
         topic, topics = parameters.topic(), self._served.admin.topics()
         key, text = parameters.text("key", "") or None, parameters.text("text", "")

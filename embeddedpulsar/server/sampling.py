@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from embeddedpulsar.admin.admin import Admin
 
 INTERVAL_S: Final = 1.0
-# A sample of many topics takes long, in Python: it gets a fifth of a core at most.
-SHARE: Final = 5
+# A sample of many topics takes long, in Python: it gets a quarter of a core at most.
+SHARE: Final = 4
 # Five minutes of samples of the store, and a minute of those of a topic.
 _HISTORY: Final = 300
 _TOPIC_HISTORY: Final = 60
@@ -238,7 +238,8 @@ def base_of(name: str) -> tuple[str, int]:
 
 
 class Names:
-    """The names of all topics, which are asked for again when they may be too old. One thread at a time."""
+    """The names of all topics, which are asked for again when they may be too old. Any thread: two may ask at
+    the same time, and one of the answers stays."""
 
     def __init__(self, admin: Admin) -> None:
         self._admin: Final = admin

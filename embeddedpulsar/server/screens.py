@@ -81,7 +81,9 @@ def overview(sample: Sample, sampler: Sampler, names: Names) -> dict[str, Any]:
     """The store as a whole, with its last minutes."""
     activity = sample.activity
     attached = [each for topic in activity.topics for each in topic.attached]
-    stuck = [*sample.stuck, *sampler.growing(sample)]
+    known = {each.topic for each in sample.stuck}
+    # A topic with a subscription that stands still grows, too: that is no news.
+    stuck = [*sample.stuck, *(each for each in sampler.growing(sample) if each.topic not in known)]
     busiest = sorted(sample.topics, key=lambda name: -sum(sample.topics[name]))[:_BUSIEST]
     activities = {topic.topic: topic for topic in activity.topics}
     return {
@@ -136,7 +138,8 @@ def topic_list(
 ) -> dict[str, Any]:
     """A page of the topics whose names have all words of a search."""
     partitions = names.partitions()
-    words = search.lower().split()
+    # The name of a partition finds its topic.
+    words = [base_of(word)[0] for word in search.lower().split()]
     wanted = [name for name in partitions if all(word in name.lower() for word in words)]
     rows = _topic_rows(sample, partitions)
     if order == "name":
@@ -494,6 +497,8 @@ def _subscribed_log(admin: Admin, sample: Sample, log: str, name: str) -> dict[s
     if stats is None:
         return None
     internal = topics.get_internal_stats(log)
+    # Nothing of a non-persistent topic is kept until it is acknowledged.
+    is_volatile = log.startswith("non-persistent://")
     activity = next((each for each in sample.activity.topics if each.topic == log), None)
     attached = {}
     why = ""
@@ -506,7 +511,7 @@ def _subscribed_log(admin: Admin, sample: Sample, log: str, name: str) -> dict[s
         "stats": stats.json(),
         "rateOut": sample.subscriptions.get((log, name), 0.0),
         "why": why,
-        "ranges": _ranges(internal, internal.cursors.get(name)),
+        "ranges": _ranges(internal, None if is_volatile else internal.cursors.get(name)),
         "consumers": [
             consumer.json() | _process(attached.get(consumer.consumer_name)) for consumer in stats.consumers
         ],

@@ -1,6 +1,6 @@
 // What the page asks of the server, and the streams that it follows. Addresses are relative.
 
-export class Failure extends Error {
+class Failure extends Error {
   constructor(status, reason) {
     super(reason);
     this.status = status;

@@ -7,7 +7,7 @@ const BELOW = 20;
 const ABOVE = 8;
 
 /** A step above the largest value that reads well: 1, 2 or 5 times a power of ten. */
-export function ceiling(value) {
+function ceiling(value) {
   if (!(value > 0)) return 1;
   const power = 10 ** Math.floor(Math.log10(value));
   return [1, 2, 5, 10].map((step) => step * power).find((step) => step >= value * 0.999);

@@ -49,6 +49,11 @@ export function count(value) {
   return GROUPED.format(value ?? 0);
 }
 
+/** A number with its noun: `1 range`, `2 ranges`. */
+export function counted(value, noun) {
+  return `${count(value)} ${noun}${value === 1 ? "" : "s"}`;
+}
+
 /** A number for a tile: all digits up to a million. */
 export function short(value) {
   const size = Math.abs(value ?? 0);

@@ -1,6 +1,6 @@
 // The store as a whole: rates, what is stuck and why, the busiest topics.
 
-import { age, bytes, count, h, rate, replace, setServerTime, short, tag, to, topicLink } from "./dom.js";
+import { age, bytes, count, counted, h, rate, replace, setServerTime, short, tag, to, topicLink } from "./dom.js";
 import { legend, sparkline, timeChart } from "./charts.js";
 import { card, notice, table, tile } from "./widgets.js";
 
@@ -10,7 +10,7 @@ const RATES = [
 ];
 const BACKLOG = [{ key: "backlog", label: "backlog", class: "key-backlog", format: short }];
 
-export function stuckLink(each) {
+function stuckLink(each) {
   return each.subscription ? h("a", { href: to(["subscription", each.topic, each.subscription]), title: each.subscription }, each.subscription) : "";
 }
 
@@ -22,8 +22,8 @@ export function overview(root, context) {
     storage: tile("storage"),
     topics: tile("topics"),
     subscriptions: tile("subscriptions"),
-    clients: tile("producers, consumers"),
-    processes: tile("processes"),
+    producers: tile("producers"),
+    consumers: tile("consumers"),
   };
   const rates = timeChart(RATES, { label: "Messages a second, published and acknowledged" });
   const backlog = timeChart(BACKLOG, { label: "Messages in the backlog" });
@@ -70,8 +70,8 @@ export function overview(root, context) {
     tiles.storage.update(bytes(value.storage));
     tiles.topics.update(short(value.topics));
     tiles.subscriptions.update(short(value.subscriptions));
-    tiles.clients.update(`${short(value.producers)}, ${short(value.consumers)}`);
-    tiles.processes.update(short(value.processes));
+    tiles.producers.update(short(value.producers));
+    tiles.consumers.update(short(value.consumers));
     const points = value.history.map(([time, rateIn, rateOut, waiting]) => ({ time, rateIn, rateOut, backlog: waiting }));
     // The first sample has no one before it, and so only a guess of the rates.
     rates.update(points.slice(1));
@@ -80,6 +80,6 @@ export function overview(root, context) {
     replace(stuckTitle, value.stuckTotal > value.stuck.length ? `${count(value.stuckTotal)}, of which ${count(value.stuck.length)} are shown` : value.stuckTotal ? tag(count(value.stuckTotal), "warn") : tag("all goes on", "good"));
     busiest.update(value.busiest);
     const behind = value.unrecovered.length;
-    replace(warnings, behind ? notice(`${count(behind)} topics need a recovery since the machine was restarted or the store was copied; their figures may be behind: ${value.unrecovered.slice(0, 3).join(", ")}`) : null);
+    replace(warnings, behind ? notice(`${counted(behind, "topic")} not recovered since the machine was restarted or the store was copied; their figures may be behind: ${value.unrecovered.slice(0, 3).join(", ")}`) : null);
   });
 }

@@ -1,6 +1,6 @@
 // Subscriptions: the list, and one with what it has acknowledged, its consumers, and what can be done to it.
 
-import { age, bytes, count, h, rate, replace, shortName, tag, to, topicLink } from "./dom.js";
+import { age, bytes, count, counted, h, rate, replace, shortName, tag, to, topicLink } from "./dom.js";
 import { rangeBar } from "./charts.js";
 import { ask, card, notice, pager, table, tile } from "./widgets.js";
 
@@ -152,9 +152,9 @@ function drawRanges(root, bars, value) {
     replace(
       part.element,
       value.partitions ? h("h3", {}, shortName(log.log)) : null,
-      ranges.entries ? rangeBar(ranges) : h("div", { class: "empty" }, "The topic has no messages."),
-      ranges.entries
-        ? h("div", { class: "scale" }, h("span", {}, ranges.mark === null ? "not durable: its position is that of its consumers" : `acknowledged up to ${ranges.mark}`), h("span", {}, ranges.runsTotal ? `${count(ranges.runsTotal)} ranges behind that` : ""), h("span", {}, `${count(ranges.acknowledged)} of ${count(ranges.entries)} entries`))
+      ranges.mark === null ? h("div", { class: "empty" }, "Its position is that of its consumers: nothing is kept for it.") : ranges.entries ? rangeBar(ranges) : h("div", { class: "empty" }, "The topic has no messages."),
+      ranges.entries && ranges.mark !== null
+        ? h("div", { class: "scale" }, h("span", {}, `acknowledged up to ${ranges.mark}`), h("span", {}, ranges.runsTotal ? `${counted(ranges.runsTotal, "range")} behind that` : ""), h("span", {}, `${count(ranges.acknowledged)} of ${count(ranges.entries)} entries`))
         : null,
     );
   }

@@ -1,6 +1,6 @@
 // One topic: its figures and segments, messages, subscriptions, and its producers, consumers and schemas.
 
-import { age, append, bytes, count, duration, h, moment, rate, replace, shortName, tag, time, to } from "./dom.js";
+import { age, append, bytes, count, counted, duration, h, moment, rate, replace, shortName, tag, time, to } from "./dom.js";
 import { STATES, barChart, heldBy, segmentBar } from "./charts.js";
 import { ask, card, facts, notice, table, tile } from "./widgets.js";
 import { messages } from "./messages.js";
@@ -101,7 +101,7 @@ function figures(root, context, name, marks) {
     tiles.entries.update(count(value.logs.reduce((sum, log) => sum + log.entries, 0)));
     tiles.storage.update(bytes(stats.storageSize));
     tiles.size.update(stats.averageMsgSize ? bytes(stats.averageMsgSize) : "–");
-    replace(marks, value.partitions ? tag(`${count(value.partitions)} partitions`) : null, value.logs.some((log) => log.state === "Terminated") ? tag("terminated", "warn") : null);
+    replace(marks, value.partitions ? tag(counted(value.partitions, "partition")) : null, value.logs.some((log) => log.state === "Terminated") ? tag("terminated", "warn") : null);
     // Drawn anew only if something changed: what is pointed at or chosen stays otherwise.
     const stamp = JSON.stringify([value.logs, value.shares.map((share) => share.name)]);
     if (stamp === isDrawn) return;
@@ -285,7 +285,7 @@ function clientsAndSchemas(root, context, name) {
   }).catch(context.fail);
 }
 
-export function pretty(text) {
+function pretty(text) {
   try {
     return JSON.stringify(JSON.parse(text), null, 2);
   } catch (error) {

@@ -1,6 +1,6 @@
 // The list of topics: search, order, pages.
 
-import { age, bytes, count, h, rate, replace, shortName, tag, to } from "./dom.js";
+import { age, bytes, count, counted, h, rate, replace, shortName, tag, to } from "./dom.js";
 import { sparkline } from "./charts.js";
 import { card, pager, table } from "./widgets.js";
 
@@ -11,7 +11,7 @@ export function topics(root, context) {
   const search = h("input", { type: "search", placeholder: "Search names (/)", value: query.search ?? "", "aria-label": "Search", autocomplete: "off", spellcheck: "false" });
   const list = table({
     columns: [
-      { title: "topic", order: "name", class: "name", render: (row) => h("span", {}, h("a", { href: to(["topic", row.name]), title: row.name }, shortName(row.name)), row.partitions ? [" ", tag(`${count(row.partitions)} partitions`)] : null, row.stuck ? [" ", tag(`${count(row.stuck)} stuck`, "warn")] : null) },
+      { title: "topic", order: "name", class: "name", render: (row) => h("span", {}, h("a", { href: to(["topic", row.name]), title: row.name }, shortName(row.name)), row.partitions ? [" ", tag(counted(row.partitions, "partition"))] : null, row.stuck ? [" ", tag(`${count(row.stuck)} stuck`, "warn")] : null) },
       { title: "last minute", class: "spark wide", render: (row) => sparkline(row.history), stamp: (row) => JSON.stringify(row.history.at(-1) ?? null) },
       { title: "in/s", order: "in", class: "number", render: (row) => rate(row.rateIn) },
       { title: "out/s", order: "out", class: "number", render: (row) => rate(row.rateOut) },

@@ -1,7 +1,7 @@
 // Tables, dialogs and notices.
 
 import { act, plan } from "./api.js";
-import { append, bytes, count, h, replace, shortName, time } from "./dom.js";
+import { count, h, replace, time } from "./dom.js";
 
 /**
  * A table whose rows are updated in place: what is selected, focused or pointed at stays.
@@ -250,8 +250,4 @@ function input(field) {
 
 function read(element, field) {
   return field.convert ? field.convert(element.value) : element.value;
-}
-
-export function sizes(pairs) {
-  return append(h("span"), pairs.map(([name, size], at) => `${at ? ", " : ""}${shortName(name)} ${bytes(size)}`));
 }

@@ -108,6 +108,25 @@ def test_the_page_needs_the_token(site: Maker):
         assert served.get(path, None).status_code == 401, path
 
 
+def test_a_mounted_page(site: Maker, root: Path):
+    """Its addresses are relative, so it works below any path."""
+    from starlette.applications import Starlette
+    from starlette.routing import Mount
+
+    inner = site()
+    outer = Starlette(routes=[Mount("/queues", inner.app)])
+    outer.state.served = inner.served
+    mounted = Site(outer)
+    assert mounted.get("/queues/").headers["location"] == "console/"
+    page = mounted.get("/queues/console/")
+    assert page.status_code == 200
+    assert not re.search(r'(src|href)="/', page.text)
+    assert mounted.get("/queues/console/static/main.js").status_code == 200
+    assert mounted.get("/queues/console/api/about").json()["allowChanges"] is False
+    for each in STATIC.iterdir():
+        assert not re.search(r"fetch\([\"'`]/|EventSource\([\"'`]/", each.read_text("utf-8")), each.name
+
+
 # -- the store and its topics ------------------------------------------------------------------------------
 
 
@@ -172,6 +191,21 @@ def test_a_topic_and_its_segments(site: Maker, root: Path):
     assert sum(log["entries"] for log in topic["logs"]) == 30
     assert refused(served, "topic", topic="none")[0] == 404
     assert refused(served, "topic", topic="a/b")[0] == 400
+
+
+def test_a_non_persistent_topic(site: Maker, root: Path):
+    """Its segments are a ring; its messages are shown while it has them."""
+    served = site(allow_changes=True)
+    name = "non-persistent://public/default/beats"
+    with Client(root) as client:
+        consumer = client.subscribe(name, "drum")
+        client.create_producer(name).send(b"boom")
+        assert consumer.receive(5000).data() == b"boom"
+        assert [row["name"] for row in get(served, "topics", search="beats")["rows"]] == [name]
+        assert get(served, "topic", topic=name)["logs"][0]["segments"][0]["reason"] in ("ring", "open")
+        detail = get(served, "subscription", topic=name, name="drum")
+        assert detail["logs"][0]["ranges"]["mark"] is None
+        assert [each["value"]["text"] for each in get(served, "messages", topic=name)["messages"]] == ["boom"]
 
 
 # -- messages ----------------------------------------------------------------------------------------------
@@ -464,11 +498,13 @@ def test_streams_end_with_the_server(site: Maker, root: Path, view: str):
     assert isinstance(json.loads(events[0].removeprefix("data: ")), dict)
 
 
-def test_streams_are_refused_and_counted(site: Maker, root: Path):
+def test_streams_are_refused_and_counted(site: Maker, root: Path, monkeypatch: pytest.MonkeyPatch):
     """A stream of nothing is an error of the request; so many are open together."""
     served = site()
     assert refused(served, "events", view="topic", topic="none")[0] == 404
     assert refused(served, "events", view="weather")[0] == 400
+    monkeypatch.setattr("embeddedpulsar.server.console._MOST_STREAMS", 0)
+    assert refused(served, "events") == (503, "0 pages follow the store already; close one")
 
 
 def test_a_page_that_follows_gets_the_last_messages(site: Maker, root: Path):
