@@ -105,9 +105,9 @@ KNOWS_THE_ENGINE: dict[str, str] = {
     "functions.engine": "the policies that are definitions, the lock of a state, and processes of workers",
     "futures.engine": "processes of workers, threads, and the clock",
     "outbox.engine": "the lock of relays, waiting for files and sockets, and the partition of a key",
-    "frameworks.engine": "threads and the clock",
     "metrics": "a lock of threads, and the clock",
     "server.engine": "where a store lies, and whether its locks are free",
+    "frameworks.engine": "the lock of a table of values, threads and the clock",
     "cli.engine": "the files of a store that cannot be opened, values that are printed, and the clock",
     "testing.manual_clock": "the clock of stores, which the test moves",
     "testing.trial_store": "a store that stays open, and the check at its end",
@@ -165,11 +165,13 @@ OWNERS = {
     "fsspec": ("cold",),
     "pyarrow": ("arrow", "cold", "offload", "spark"),
     "cramjam": ("format",),
+    "dramatiq": ("frameworks",),
     "cryptography": ("crypto",),
     "fastavro": ("schema",),
     "google": ("schema",),
     "hdrh": ("cli",),
     "kombu": ("frameworks",),
+    "huey": ("frameworks",),
     "lz4": ("format",),
     "msgpack": ("format", "futures"),
     "msgspec": ("schema",),
@@ -185,6 +187,7 @@ OWNERS = {
     "starlette": ("server", "cli"),
     "uvicorn": ("cli",),
     "sqlalchemy": ("outbox",),
+    "taskiq": ("frameworks",),
 }
 
 

@@ -153,6 +153,27 @@ class Consumer(MessageStream[T]):
             renumber(error)
             raise
 
+    def receive_nowait(self) -> Message[T] | None:
+        """Return the next message if there is one, else None. Not in ``pulsar.asyncio``.
+
+        Raises:
+            AlreadyClosed: the consumer is closed.
+
+        Example:
+            >>> import asyncio
+            >>> from embeddedpulsar.asyncio import Client
+            >>> async def main():
+            ...     async with Client("memory://") as client:
+            ...         return (await client.subscribe("orders", "billing")).receive_nowait()
+            >>> print(asyncio.run(main()))
+            None
+        """
+        try:
+            return self._blocking.receive_nowait()
+        except PulsarException as error:
+            renumber(error)
+            raise
+
     async def _next(self) -> Message[T]:
         return await self.receive()
 

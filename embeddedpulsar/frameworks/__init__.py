@@ -1,4 +1,5 @@
-"""Brokers and stores for frameworks of jobs, one module and one extra for each; no server.
+"""Brokers and stores for frameworks of jobs, without a server: one module and one extra for each framework.
 
-Each module names the classes as its framework does, and needs that framework installed.
+Each module has classes that its framework takes, and needs that framework installed. A queue of a framework
+is a topic with one Shared subscription; a result is the last value of a key in a topic.
 """

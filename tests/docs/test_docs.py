@@ -28,7 +28,12 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 # Module -> the package that it cannot be imported without.
-OF_FRAMEWORKS = {"embeddedpulsar.frameworks.kombu": "celery"}
+OF_FRAMEWORKS = {
+    "embeddedpulsar.frameworks.dramatiq": "dramatiq",
+    "embeddedpulsar.frameworks.huey": "huey",
+    "embeddedpulsar.frameworks.kombu": "celery",
+    "embeddedpulsar.frameworks.taskiq": "taskiq",
+}
 
 
 def label(path: Path) -> str:

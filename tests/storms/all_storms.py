@@ -29,6 +29,7 @@ SIZES: Final = (
     "functions --kills 200",
     "outbox --kills 500",
     "outbox --kills 500 --database postgresql",
+    "frameworks --tasks 10000",
     "hostile --minutes 30",
     "dispatch --seeds 10000",
     "backups --stores 10000",

@@ -7,6 +7,7 @@
     python -m tests.storms operations --kills 300
     python -m tests.storms functions --kills 200
     python -m tests.storms outbox --kills 500
+    python -m tests.storms frameworks --tasks 10000
     python -m tests.storms transactions --kills 500
     python -m tests.storms spark --kills 200
     python -m tests.storms hostile --minutes 30
@@ -31,6 +32,7 @@ from typing import Final
 from tests.storms import (
     backup_storm,
     corruption,
+    framework_storm,
     function_storm,
     kill_storm,
     operations_storm,
@@ -58,6 +60,7 @@ _KILLING: Final = (
     "volatile",
     "functions",
     "outbox",
+    "frameworks",
     "transactions",
     "spark",
     "hostile",
@@ -110,6 +113,7 @@ def _parser() -> argparse.ArgumentParser:
             "relays, writers and consumers of an outbox killed at any moment",
             outbox_storm.add_options,
         ),
+        ("frameworks", "workers of frameworks of jobs killed at any moment", framework_storm.add_options),
         ("spark", "driver and workers of a streaming query killed at any moment", spark_storm.add_options),
         (
             "hostile",
@@ -172,6 +176,8 @@ def _kills(options: argparse.Namespace) -> int:
         reports = [function_storm.run(options, progress)]
     elif options.storm == "outbox":
         reports = [outbox_storm.run(options, progress)]
+    elif options.storm == "frameworks":
+        reports = framework_storm.run(options, progress)
     elif options.storm == "spark":
         reports = [spark_storm.run(options, progress)]
     elif options.storm == "hostile":

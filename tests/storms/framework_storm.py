@@ -1,0 +1,226 @@
+"""SIGKILL among the workers of frameworks of jobs: ``python -m tests.storms frameworks``.
+
+A client of each framework sends tasks, and workers as the framework starts them run these. One worker is
+killed every second and started again. In the end every task ran, every result came back, nothing is left in
+the queue, and the store is whole.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib.util
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from embeddedpulsar import Admin
+from embeddedpulsar.testing.trial_store import check_store
+from tests.storms.storm_report import StormReport
+
+_ROOT: Final = Path(__file__).resolve().parent.parent.parent
+_END_S: Final = 240.0
+_KILL_EACH_S: Final = 1.0
+_WORKERS: Final = 3
+
+Progress = Callable[[str, int, int], object]
+
+
+class Framework(NamedTuple):
+    """One framework, as its users start it.
+
+    Attributes:
+        package: that has to be installed.
+        app: module of `tests.storms.framework_apps`.
+        worker: arguments of ``python -m`` that start a worker.
+        queues: topics that hold the tasks, with the subscription ``workers``.
+    """
+
+    package: str
+    app: str
+    worker: tuple[str, ...]
+    queues: tuple[str, ...]
+
+
+_APPS: Final = "tests.storms.framework_apps"
+FRAMEWORKS: Final[dict[str, Framework]] = {
+    "taskiq": Framework(
+        "taskiq",
+        f"{_APPS}.taskiq_app",
+        ("taskiq", "worker", f"{_APPS}.taskiq_app:broker", "--workers", "1", "--max-threadpool-threads", "4"),
+        ("taskiq",),
+    ),
+    "dramatiq": Framework(
+        "dramatiq",
+        f"{_APPS}.dramatiq_app",
+        ("dramatiq", f"{_APPS}.dramatiq_app", "--processes", "1", "--threads", "4"),
+        ("persistent://public/dramatiq/default",),
+    ),
+    "huey": Framework(
+        "huey",
+        f"{_APPS}.huey_app",
+        ("huey.bin.huey_consumer", f"{_APPS}.huey_app.huey", "--workers", "4", "--quiet"),
+        ("persistent://public/huey/storm",),
+    ),
+}
+
+
+class FrameworkStorm:
+    """The storm of one framework.
+
+    Args:
+        name: of the framework.
+        folder: where store and files are.
+        seed: of the choice of workers.
+        work_s: how long a task works, seconds.
+    """
+
+    def __init__(self, name: str, folder: str, seed: int, work_s: float) -> None:
+        self.framework: Final = FRAMEWORKS[name]
+        self.report: Final = StormReport(f"frameworks: {name}, seed {seed}")
+        self._store: Final = f"{folder}/{name}-store"
+        self._effects: Final = f"{folder}/{name}-effects"
+        self._log: Final = f"{folder}/{name}.log"
+        self._chance: Final = random.Random(seed)
+        self._environment: Final = {
+            **os.environ,
+            "PYTHONPATH": str(_ROOT),
+            "FRAMEWORK_STORE": self._store,
+            "FRAMEWORK_EFFECTS": self._effects,
+            "FRAMEWORK_WORK_S": str(work_s),
+        }
+        self._workers: list[subprocess.Popen[bytes]] = []
+
+    def run(self, tasks: int, most_kills: int | None = None, progress: Progress | None = None) -> StormReport:
+        """Send tasks, kill workers until all results are there, and judge.
+
+        Args:
+            tasks: how many.
+            most_kills: how many kills at most; None for one every second until the end.
+            progress: called with the name, what is done, and how much there is to do.
+        """
+        begun = time.monotonic()
+        code = f"import sys; from {_APPS}.client import main; main(*sys.argv[1:])"
+        client = subprocess.Popen(
+            [sys.executable, "-c", code, self.framework.app, str(tasks), str(_END_S)],
+            env=self._environment,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        kills = 0
+        try:
+            for _ in range(_WORKERS):
+                self._workers.append(self._start())
+            while client.poll() is None:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    client.wait(_KILL_EACH_S)
+                if client.poll() is None and (most_kills is None or kills < most_kills) and self._is_busy():
+                    self._kill(self._chance.randrange(_WORKERS))
+                    kills += 1
+                if progress is not None:
+                    progress(self.report.title, len(self._done()), tasks)
+        finally:
+            self._end(client)
+        answer, _ = client.communicate()
+        self._judge(tasks, answer.strip(), client.returncode)
+        self.report.figures["kills"] = kills
+        self.report.figures["seconds"] = round(time.monotonic() - begun, 1)
+        return self.report
+
+    def _is_busy(self) -> bool:
+        """Whether a task was run: the first kill hits a worker at work, not one that is starting."""
+        return bool(self._done())
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        with open(self._log, "ab") as log:
+            return subprocess.Popen(
+                [sys.executable, "-m", *self.framework.worker],
+                env=self._environment,
+                cwd=_ROOT,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def _kill(self, number: int) -> None:
+        _kill_group(self._workers[number])
+        self._workers[number] = self._start()
+
+    def _end(self, client: subprocess.Popen[str]) -> None:
+        if client.poll() is None:
+            client.kill()
+            client.wait()
+        # Workers of a framework end as it documents, so that what they acknowledged is written.
+        for worker in self._workers:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(worker.pid, signal.SIGTERM)
+        for worker in self._workers:
+            try:
+                worker.wait(10)
+            except subprocess.TimeoutExpired:
+                self.report.problems.append(f"the worker {worker.pid} did not end within 10 s of SIGTERM")
+            _kill_group(worker)
+
+    def _done(self) -> list[int]:
+        try:
+            return [int(line) for line in Path(self._effects).read_text("ascii").split()]
+        except FileNotFoundError:
+            return []
+
+    def _judge(self, tasks: int, answer: str, status: int) -> None:
+        problems, runs = self.report.problems, Counter(self._done())
+        lost = [number for number in range(tasks) if not runs[number]]
+        if lost:
+            problems.append(f"{len(lost)} tasks were lost: {lost[:10]}")
+        if status or answer != f"{tasks} results":
+            problems.append(f"the client ended with status {status} and said {answer!r}")
+        with Admin(self._store) as admin:
+            for queue in self.framework.queues:
+                backlog = admin.topics().get_stats(queue).subscriptions["workers"].msg_backlog
+                if backlog:
+                    problems.append(f"{queue} has {backlog} tasks in the end")
+        problems.extend(str(problem) for problem in check_store(self._store).problems)
+        self.report.figures |= {"tasks": tasks, "run more than once": sum(n > 1 for n in runs.values())}
+
+
+def _kill_group(worker: subprocess.Popen[bytes]) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(worker.pid, signal.SIGKILL)
+    worker.wait()
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The options of this storm."""
+    parser.add_argument("--tasks", type=int, default=10_000, help="of each framework (default 10000)")
+    parser.add_argument(
+        "--framework",
+        action="append",
+        choices=sorted(FRAMEWORKS),
+        help="which; default: all that are installed",
+    )
+
+
+def run(options: argparse.Namespace, progress: Progress | None = None) -> list[StormReport]:
+    """Run the storm of each framework in a folder, which stays if something was wrong."""
+    reports = []
+    for name in options.framework or FRAMEWORKS:
+        if importlib.util.find_spec(FRAMEWORKS[name].package) is None:
+            report = StormReport(f"frameworks: {name} is not installed")
+        else:
+            folder = tempfile.mkdtemp(prefix="storm-", dir=options.workspace)
+            report = FrameworkStorm(name, folder, options.seed, 0.005).run(options.tasks, progress=progress)
+            if report.is_clean:
+                shutil.rmtree(folder)
+            else:
+                report.figures["folder"] = folder
+        reports.append(report)
+    return reports
