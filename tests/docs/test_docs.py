@@ -30,6 +30,8 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 # Module -> the package that it cannot be imported without.
 OF_FRAMEWORKS = {
     "embeddedpulsar.frameworks.dramatiq": "dramatiq",
+    "embeddedpulsar.frameworks.faststream": "faststream",
+    "embeddedpulsar.frameworks.faststream_parts": "faststream",
     "embeddedpulsar.frameworks.huey": "huey",
     "embeddedpulsar.frameworks.kombu": "celery",
     "embeddedpulsar.frameworks.taskiq": "taskiq",

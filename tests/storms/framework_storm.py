@@ -71,6 +71,9 @@ FRAMEWORKS: Final[dict[str, Framework]] = {
         ("huey.bin.huey_consumer", f"{_APPS}.huey_app.huey", "--workers", "4", "--quiet"),
         ("persistent://public/huey/storm",),
     ),
+    "faststream": Framework(
+        "faststream", f"{_APPS}.faststream_app", (f"{_APPS}.faststream_app",), ("numbers",)
+    ),
 }
 
 
