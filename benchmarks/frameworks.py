@@ -194,6 +194,7 @@ APPLICATIONS = {"taskiq": taskiq_application, "dramatiq": dramatiq_application, 
 def client(name: str, backend: str, url: str, tasks: int, trips: int) -> dict[str, float]:
     """Measure one framework over one back end, whose worker is a process of its own."""
     application = APPLICATIONS[name](backend, url)
+    application.send(1)  # opens the store, or the connection
     sending = application.send(tasks)
     worker = subprocess.Popen(
         [sys.executable, "-m", "benchmarks.frameworks", "--worker", name, backend, url],
