@@ -14,6 +14,7 @@ DURABLE = set(
 
 # Module -> the calls it may make, and why.
 ALLOWED: dict[str, tuple[set[str], str]] = {
+    "embeddedpulsar.futures.workers": ({"pwrite"}, "a deadline means nothing once its worker has ended"),
     "embeddedpulsar._engine.store.store_root": ({"mkdir"}, "a store that is thrown away survives nothing"),
 }
 

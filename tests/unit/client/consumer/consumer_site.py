@@ -178,6 +178,11 @@ class ConsumerSite:
             config=self.config,
             consumer_name="c",
             topic_name="persistent://public/default/t",
+            log_names=lambda: {
+                "consumer": "c",
+                "subscription": "s",
+                "topic": "persistent://public/default/t",
+            },
             origin=MessageOrigin("persistent://public/default/t", BytesSchema()),
             ledger=SimpleNamespace(
                 check_in_place=int,

@@ -104,6 +104,7 @@ class Site:
             ledger=self.ledger,
             origin=MessageOrigin(TOPIC, BytesSchema()),
             topic_name=TOPIC,
+            log_names=lambda: {"consumer": "c", "subscription": "sub", "topic": TOPIC},
             call_later=self.scheduler.call_later,
             client=SimpleNamespace(log=ClientLog(), workers=SimpleNamespace(start=lambda job: job())),
         )
