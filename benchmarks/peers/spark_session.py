@@ -35,8 +35,7 @@ def session() -> Any:
     if shutil.which("java") is None:
         raise Unavailable("no java on the PATH (apt-get install openjdk-17-jre-headless)")
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    discovery = ROOT / "embeddedpulsar" / "spark" / "_discovery"
-    os.environ["PYTHONPATH"] = os.pathsep.join((str(ROOT), str(discovery)))
+    os.environ["PYTHONPATH"] = str(ROOT)
     scratch = Path(tempfile.mkdtemp(prefix="bench-spark-"))
     atexit.register(shutil.rmtree, scratch, ignore_errors=True)
     os.environ |= make_spark_home(scratch)

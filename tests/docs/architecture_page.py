@@ -21,8 +21,7 @@ def packages() -> dict[str, str]:
     names = {".".join(path.parent.relative_to(ROOT).parts) for path in python_files()}
     found = {}
     for name in sorted(names):
-        if "_discovery" not in name:  # a folder for Spark alone; docs/spark.md tells of it
-            found[name] = (ast.get_docstring(modules()[name]) or "").partition("\n")[0]
+        found[name] = (ast.get_docstring(modules()[name]) or "").partition("\n")[0]
     return found
 
 

@@ -12,8 +12,6 @@ import pytest
 from tests.conftest import ROOT
 from tests.support.spark_home import make_spark_home
 
-DISCOVERY = ROOT / "embeddedpulsar" / "spark" / "_discovery"
-
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
@@ -23,7 +21,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
     scratch = tmp_path_factory.mktemp("spark")
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ["PYTHONPATH"] = os.pathsep.join((str(ROOT), str(DISCOVERY)))
+    os.environ["PYTHONPATH"] = str(ROOT)
     os.environ |= make_spark_home(scratch)
     session = (
         SparkSession.builder.master("local[2]")

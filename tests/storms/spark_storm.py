@@ -118,12 +118,11 @@ class Driver:
         for name in (STARTED, _REACHED, _GO):
             (folder / name).unlink(missing_ok=True)
         os.mkfifo(folder / _GO)  # never opened: what comes to the step stays there
-        path = [os.getcwd(), os.path.join(os.getcwd(), "embeddedpulsar", "spark", "_discovery")]
         environment = {
             **os.environ,
             **home,
             "PYSPARK_PYTHON": sys.executable,
-            "PYTHONPATH": os.pathsep.join(path),
+            "PYTHONPATH": os.getcwd(),
             failpoints.ENVIRONMENT: f"{step}=pause:{folder / PAUSED}" if step else "",
         }
         with open(folder / "log", "ab") as log:

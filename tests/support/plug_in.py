@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from importlib.metadata import entry_points
 
-from tests.source_tree import PACKAGE, ROOT
+from tests.source_tree import ROOT
 
-PYTHONPATH = os.pathsep.join((str(ROOT), str(PACKAGE / "testing" / "_discovery")))
+PYTHONPATH = str(ROOT)
 """The path of the processes, which run in folders of their own."""
 
 PLUG_IN = () if "embeddedpulsar" in entry_points(group="pytest11").names else ("-p", "embeddedpulsar_pytest")

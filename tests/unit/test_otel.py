@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-for needed in ("opentelemetry.sdk", "opentelemetry.instrumentation"):
-    pytest.importorskip(needed, reason="OpenTelemetry is not installed")
+pytest.importorskip("opentelemetry.sdk", reason="the SDK of OpenTelemetry is not installed")
+pytest.importorskip("opentelemetry.instrumentation", reason="instrumentors are not installed")
 
 from opentelemetry import baggage, context, propagate, trace
 from opentelemetry.instrumentation.instrumentor import BaseInstrumentor

@@ -45,8 +45,7 @@ def test_a_missing_package_is_named_with_its_command(code, hidden, command):
 def test_discovery_never_fails():
     """Spark imports the discovery module in every session; without its needs it offers nothing, quietly."""
     code = "import pyspark_embeddedpulsar as d; assert not hasattr(d, 'DefaultSource'); print(d.UNAVAILABLE)"
-    path = "import sys; sys.path.insert(0, 'embeddedpulsar/spark/_discovery')\n"
-    done = run(path + code, "pyspark")
+    done = run(code, "pyspark")
     assert done.returncode == 0, done.stderr
     assert "pip install" in done.stdout
 
