@@ -4,6 +4,7 @@
 # make storm   long properties, then all storms in full, in hours
 # make demo    a year of flights through one topic      make bench   side by side with its peers
 # make format  rewrite the files in our style           make clean   remove .venv and caches
+# make docs    the pages as a site with search and a reference, in build/site/html
 # make policies  write what follows from the table of policies (tests/support/write_policies.py)
 #
 # Each makes its own .venv when there is none, and installs again only when pyproject.toml or setup.cfg changed.
@@ -13,7 +14,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 # Without --no-compile it makes bytecode of 15,000 files, most of which are never imported.
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-compile
-SOURCES := embeddedpulsar embeddedpulsar_pytest pyspark_embeddedpulsar tests examples benchmarks
+SOURCES := embeddedpulsar embeddedpulsar_pytest pyspark_embeddedpulsar tests examples benchmarks docs/site
 
 # Stamps say what is installed: of the package itself, and of what the targets need besides.
 PACKAGE := $(VENV)/.stamp-package
@@ -41,7 +42,7 @@ IN_SCRATCH := $(SCRATCH:%=--basetemp=%)
 DURATIONS := .pytest_cache/durations
 RUN := $(BIN)/python -m pytest -q -m "not slow" --durations-file $(DURATIONS)
 
-TARGETS := test quick near storm bench demo format policies clean
+TARGETS := test quick near storm bench demo docs format policies clean
 .PHONY: $(TARGETS)
 
 test: $(TEST)
@@ -101,6 +102,10 @@ endif
 
 demo: $(DEMO)
 	$(BIN)/python examples/flights/run.py $(ARGS)
+
+# Without the network: fonts, search and diagrams are in the site. A link that leads nowhere ends it.
+docs: $(TEST)
+	$(BIN)/python docs/site/build.py
 
 format: $(TEST)
 	$(BIN)/ruff check --quiet --fix-only $(SOURCES)
