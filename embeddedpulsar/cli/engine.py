@@ -10,9 +10,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from embeddedpulsar._engine.log.log_check import Problem
-from embeddedpulsar._engine.platform import threads
+from embeddedpulsar._engine.platform import failpoints, threads
 from embeddedpulsar._engine.platform.child_process import on_termination
 from embeddedpulsar._engine.platform.descriptors import late_imports
+from embeddedpulsar._engine.platform.filesystem import filesystem_type, is_network_type
 from embeddedpulsar._engine.platform.threads import Event
 from embeddedpulsar._engine.platform.timing import SYSTEM_CLOCK, perf_counter
 from embeddedpulsar._engine.store.care.store_check import (
