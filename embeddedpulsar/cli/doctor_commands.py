@@ -397,7 +397,7 @@ def _stuck(now: StoreActivity) -> Iterator[Finding]:
     more = f", and {len(texts) - _LISTED:,} more" if len(texts) > _LISTED else ""
     yield Finding(
         "backlog", CRITICAL if status == CRITICAL else WARNING, "; ".join(texts[:_LISTED]) + more,
-        "`embeddedpulsar top` shows who has to go on; `subscriptions delete` those that nobody uses", figures,
+        "`embeddedpulsar top` shows who has to go on; `subscriptions delete` removes unused ones", figures,
     )  # fmt: skip
 
 
@@ -505,7 +505,7 @@ _SECTIONS: Final[dict[str, tuple[str, ...]]] = {
         "maxUnackedMessagesPerConsumer",
         "maxUnackedMessagesPerSubscription",
     ),
-    "Topics and subscriptions that nobody uses: whether and when they are deleted.": (
+    "Unused topics and subscriptions: whether and when they are deleted.": (
         "brokerDeleteInactiveTopicsEnabled",
         "brokerDeleteInactiveTopicsMaxInactiveDurationSeconds",
         "subscriptionExpirationTimeMinutes",

@@ -9,7 +9,7 @@ import itertools
 import sys
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 from rich.console import Console, Group
@@ -17,7 +17,13 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from embeddedpulsar.admin.activity import Attached, StoreActivity, TopicActivity, transaction_text
+from embeddedpulsar.admin.activity import (
+    ActivityWatch,
+    Attached,
+    StoreActivity,
+    TopicActivity,
+    transaction_text,
+)
 from embeddedpulsar.cli.base import (
     MOMENT,
     MessagePrinter,
@@ -32,7 +38,9 @@ from embeddedpulsar.cli.base import (
     size,
     topic_argument,
 )
+from embeddedpulsar.cli.engine import SYSTEM_CLOCK, Event, on_termination
 from embeddedpulsar.cli.terminal import ProgressLine, printable, raw_stream
+from embeddedpulsar.cli.top_view import Keyboard, TopView, Trends
 from embeddedpulsar.cli.topic_commands import DEFAULT_NAMESPACE, topics
 from embeddedpulsar.message_id import MessageId
 from embeddedpulsar.records import NamedTuple
@@ -42,11 +50,19 @@ if TYPE_CHECKING:
     from embeddedpulsar.message import Message
 
 _SHORT: Final = ("persistent://public/default/", "persistent://")
-# Lines that the table does not have: the heading, the line above it, an empty one, and that of the cursor.
-_LINES_AROUND: Final = 4
+# Lines that the table does not have: the heading, the line above it, the keys below, empty ones, and that of
+# the cursor.
+_LINES_AROUND: Final = 7
 _MOST_WAITS: Final = 5
-_COLUMNS: Final = ("topic", "in/s", "out/s", "backlog", "oldest", "size", "why", "attached")
+_TREND: Final = "trend"
+_WHY_OR_WHO: Final = "why, or attached"
+_COLUMNS: Final = ("topic", "in/s", _TREND, "out/s", "backlog", "oldest", "size", "why", "attached")
+_NARROW: Final = ("topic", "in/s", _TREND, "out/s", "backlog", "oldest", _WHY_OR_WHO)
 _TEXTS: Final = ("topic", "why")
+_STYLES: Final = {"why": "yellow", _WHY_OR_WHO: "yellow", _TREND: "cyan"}
+_WIDE: Final = 100
+_WIDE_TREND, _NARROW_TREND = 16, 10
+_KEPT_WIDTH: Final = 60
 # Columns that a name keeps however narrow the terminal is.
 _LEAST: Final = 16
 # Without a terminal no cell is cut.
@@ -83,7 +99,7 @@ _SORTED: Final[dict[str, Callable[[TopicRow], Any]]] = {
 def top(
     store: OpenedStore, interval: float, order: str, count: int | None, once: bool, is_json: bool
 ) -> None:
-    """Show rates, backlogs and consumers of all topics, again and again until Ctrl-C.
+    """Show rates, backlogs and consumers of all topics, again and again until q or Ctrl-C; h shows the keys.
 
     IN is messages published a second, OUT acknowledged ones; OLDEST is the age of the oldest message that a
     subscription has not acknowledged, WHY what keeps a subscription from going on. --json prints once.
@@ -108,16 +124,44 @@ def top(
             else:
                 console.print(picture(store.root, now, rows, console.width))
             return
-        # The other screen of the terminal, so the text before is there again after Ctrl-C. Nothing is drawn
-        # between two looks.
-        with Live(console=console, screen=True, auto_refresh=False) as live:
-            while True:
-                time.sleep(interval)
-                now = watch.look()
-                rows = sorted(_rows(before, now), key=_SORTED[order])
-                fitting = max(1, console.size.height - _LINES_AROUND - len(_waits(now, rows)))
-                live.update(picture(store.root, now, rows[: count or fitting], console.width), refresh=True)
-                before = now
+        _show_live(console, store.root, watch, before, TopView(_SORTED, order), interval, count)
+
+
+def _show_live(
+    console: Console,
+    root: str,
+    watch: ActivityWatch,
+    before: StoreActivity,
+    view: TopView,
+    interval: float,
+    count: int | None,
+) -> None:
+    """Draw the table at each look and key, until a key, a signal or Ctrl-C ends it."""
+    stop, trends = Event(), Trends(console.encoding)
+    now, rows, due = before, _rows(before, before), SYSTEM_CLOCK.monotonic() + interval
+    # The other screen of the terminal, so the text before is there again at the end. Nothing is drawn by
+    # itself: a message that arrives costs nothing here.
+    with (
+        on_termination(stop.set),
+        Keyboard(sys.stdin) as keyboard,
+        Live(console=console, screen=True, auto_refresh=False) as live,
+    ):
+        while not view.is_over and not stop.is_set():
+            size_now = console.size
+            room = max(1, size_now.height - _LINES_AROUND - len(_waits(now, rows)))
+            if view.is_helping:
+                live.update(view.help(), refresh=True)
+            else:
+                shown = view.shown(rows, lambda row: short_name(row.topic.topic), _SORTED, room)
+                table = picture(root, now, shown[:count], size_now.width, trends)
+                live.update(Group(table, Text(), view.footer()), refresh=True)
+            wait_s = due - SYSTEM_CLOCK.monotonic() if not view.is_paused else interval
+            for key in keyboard.wait(wait_s, stop, lambda size=size_now: console.size != size):  # type: ignore[misc]
+                view.press(key)
+            if not view.is_paused and SYSTEM_CLOCK.monotonic() >= due:
+                before, now = now, watch.look()
+                rows, due = _rows(before, now), SYSTEM_CLOCK.monotonic() + interval
+                trends.add({row.topic.topic: row.rate_in for row in rows})
 
 
 def _rows(before: StoreActivity, now: StoreActivity) -> list[TopicRow]:
@@ -136,48 +180,72 @@ def _rows(before: StoreActivity, now: StoreActivity) -> list[TopicRow]:
     return rows
 
 
-def picture(root: str, now: StoreActivity, rows: list[TopicRow], width: int) -> Group:
-    """The table and the line above it, in so many columns: names and what is attached give way."""
+def picture(
+    root: str, now: StoreActivity, rows: list[TopicRow], width: int, trends: Trends | None = None
+) -> Group:
+    """The table and the line above it, in so many columns: names and what is attached give way. A narrow
+    terminal has one column for why and what is attached, and no sizes."""
     head = Text.assemble(
         (printable(root), "bold"),
         f"  {len(now.topics):,} topics, {now.processes:,} processes, ",
         f"{sum(topic.msg_backlog for topic in now.topics):,} messages of backlog",
+        no_wrap=True,
+        overflow="ellipsis",
     )
-    lines = [
-        (
-            printable(short_name(row.topic.topic)),
-            f"{row.rate_in:,.0f}",
-            f"{row.rate_out:,.0f}",
-            f"{row.topic.msg_backlog:,}",
-            age_text(row.age_ms),
-            size(row.topic.storage_size),
-            printable(_why(row.topic)),
-            printable(_attached(row.topic.attached)),
-        )
-        for row in rows
-    ]
+    heads = [head]
+    if trends is not None:
+        line = trends.line("", min(_KEPT_WIDTH, width // 2))
+        heads.append(Text.assemble(f"{trends.total:,.0f} in/s  ", (line.lstrip(), "cyan")))
+    is_narrow = width < _WIDE
+    cells = [_cells(row, is_narrow, trends) for row in rows]
+    columns = list(_NARROW if is_narrow else _COLUMNS)
+    if trends is None:
+        columns.remove(_TREND)
     table = Table(box=None, pad_edge=False, header_style="bold")
     # Columns take the width of their longest cell. Names and reasons are cut to a fifth of the terminal, and
-    # what is attached gets the rest, at least `_LEAST` columns.
+    # the last one gets the rest, at least `_LEAST` columns where there is room for it.
     room = width
-    for number, column in enumerate(_COLUMNS[:-1]):
-        cell_width = max([len(column), *(len(line[number]) for line in lines)])
+    for column in columns[:-1]:
+        cell_width = max([len(column), *(len(line[column]) for line in cells)])
         is_text = column in _TEXTS
         cell_width = min(cell_width, max(_LEAST, width // 5)) if is_text else cell_width
         room -= cell_width + 1
-        justify: Literal["left", "right"] = "left" if is_text else "right"
-        style = "yellow" if column == "why" else ""
         table.add_column(
-            column, justify=justify, style=style, no_wrap=True, min_width=cell_width, max_width=cell_width
+            column,
+            justify="left" if is_text else "right",
+            style=_STYLES.get(column, ""),
+            no_wrap=True,
+            min_width=cell_width,
+            max_width=cell_width,
         )
-    table.add_column(_COLUMNS[-1], no_wrap=True)
-    for line in lines:
-        table.add_row(*map(Text, (*line[:-1], _cut(line[-1], max(room - len(_COLUMNS), _LEAST)))))
+    table.add_column(columns[-1], no_wrap=True, style=_STYLES.get(columns[-1], ""))
+    room = max(room - 1, 1) if is_narrow else max(room - len(columns), _LEAST)
+    for line in cells:
+        last = _cut(line[columns[-1]], room)
+        table.add_row(*(Text(line[column]) for column in columns[:-1]), Text(last))
     # A topic that cannot be read is a line of its own, so that the others are shown all the same.
     unread = [
         Text(f"{short_name(topic.topic)} cannot be read: {topic.reason}", style="red") for topic in now.unread
     ]
-    return Group(head, *unread, *_waits(now, rows), Text(), table)
+    return Group(*heads, *unread, *_waits(now, rows), Text(), table)
+
+
+def _cells(row: TopicRow, is_narrow: bool, trends: Trends | None) -> dict[str, str]:
+    """The texts of a line, by column."""
+    why, attached = printable(_why(row.topic)), printable(_attached(row.topic.attached))
+    trend_width = _NARROW_TREND if is_narrow else _WIDE_TREND
+    return {
+        "topic": printable(short_name(row.topic.topic)),
+        "in/s": f"{row.rate_in:,.0f}",
+        _TREND: "" if trends is None else trends.line(row.topic.topic, trend_width),
+        "out/s": f"{row.rate_out:,.0f}",
+        "backlog": f"{row.topic.msg_backlog:,}",
+        "oldest": age_text(row.age_ms),
+        "size": size(row.topic.storage_size),
+        "why": why,
+        "attached": attached,
+        _WHY_OR_WHO: why or attached,
+    }
 
 
 def _why(topic: TopicActivity) -> str:

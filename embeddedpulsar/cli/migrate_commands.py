@@ -171,7 +171,7 @@ class LogCopy:
             while not self._stop.is_set() and reader.has_message_available():
                 try:
                     message = reader.read_next(_READ_MS)
-                except Timeout:  # what the reader was told of was trimmed
+                except Timeout:  # what was there has been trimmed meanwhile
                     continue
                 place = place_of(message.message_id())
                 # An origin that answers with the message itself, or with its batch, is not copied twice.

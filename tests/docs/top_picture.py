@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import termios
+import time
 from pathlib import Path
 from typing import Final
 
@@ -22,10 +23,11 @@ from rich.text import Text
 
 PICTURE: Final = Path(__file__).resolve().parents[2] / "docs" / "images" / "top.svg"
 _ROWS, _COLUMNS = 12, 132
-_SECONDS: Final = 4
+_SECONDS: Final = 20
+_INTERVAL_S: Final = 0.8
 
 _WORKER: Final = """
-import sys, time, embeddedpulsar as pulsar
+import math, sys, time, embeddedpulsar as pulsar
 topic, subscription, per_s = sys.argv[1], sys.argv[2], float(sys.argv[3])
 client = pulsar.Client("./shop")
 if subscription == "-":
@@ -33,7 +35,7 @@ if subscription == "-":
     print(flush=True)
     while True:
         producer.send(b'{"item": 17, "price": 4.20}', partition_key="table-7")
-        time.sleep(1 / per_s)
+        time.sleep(1 / per_s / (1.1 + math.sin(time.time() / 1.5 + per_s)))
 consumer = client.subscribe(topic, subscription, pulsar.ConsumerType.Shared)
 print(flush=True)
 while True:
@@ -64,19 +66,26 @@ def screen_of_top(directory: Path) -> str:
             assert started is not None and started.readline()
         main, terminal = pty.openpty()
         termios.tcsetwinsize(terminal, (_ROWS, _COLUMNS))
-        command = [sys.executable, "-m", "embeddedpulsar", "--store", "./shop", "top", "--once"]
+        command = [sys.executable, "-m", "embeddedpulsar", "--store", "./shop", "top"]
         top = subprocess.Popen(
-            [*command, "--interval", str(_SECONDS)],
+            [*command, "--interval", str(_INTERVAL_S)],
             cwd=directory, stdin=terminal, stdout=terminal, env={**os.environ, "TERM": "xterm-256color"},
         )  # fmt: skip
         os.close(terminal)
         shown = b""
+        end = time.monotonic() + _SECONDS
         with contextlib.suppress(OSError):  # EIO: the program ended
             while part := os.read(main, 65536):
                 shown += part
+                if time.monotonic() > end:
+                    os.write(main, b"q")
+                    end += 3600
         os.close(main)
         assert top.wait() == 0
-        return shown.decode("utf-8").replace("\r\n", "\n").replace(str(directory), "/srv")
+        # The last picture that was drawn whole: each begins at the upper left corner of the other screen.
+        frames = shown.decode("utf-8").split("\x1b[?1049l")[0].split("\x1b[H")
+        frame = [frame for frame in frames if "q quit" in frame][-1].split("\x1b[?")[0]
+        return frame.replace("\r\n", "\n").replace(str(directory), "/srv")
     finally:
         for worker in workers:
             worker.terminate()
