@@ -9,10 +9,11 @@ import itertools
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import click
-from rich.console import Console, Group
+from rich.console import Console, ConsoleDimensions, Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
@@ -156,12 +157,17 @@ def _show_live(
                 table = picture(root, now, shown[:count], size_now.width, trends)
                 live.update(Group(table, Text(), view.footer()), refresh=True)
             wait_s = due - SYSTEM_CLOCK.monotonic() if not view.is_paused else interval
-            for key in keyboard.wait(wait_s, stop, lambda size=size_now: console.size != size):  # type: ignore[misc]
+            is_resized = partial(_has_other_size, console, size_now)
+            for key in keyboard.wait(wait_s, stop, is_resized):
                 view.press(key)
             if not view.is_paused and SYSTEM_CLOCK.monotonic() >= due:
                 before, now = now, watch.look()
                 rows, due = _rows(before, now), SYSTEM_CLOCK.monotonic() + interval
                 trends.add({row.topic.topic: row.rate_in for row in rows})
+
+
+def _has_other_size(console: Console, size_before: ConsoleDimensions) -> bool:
+    return console.size != size_before
 
 
 def _rows(before: StoreActivity, now: StoreActivity) -> list[TopicRow]:
@@ -194,8 +200,8 @@ def picture(
     )
     heads = [head]
     if trends is not None:
-        line = trends.line("", min(_KEPT_WIDTH, width // 2))
-        heads.append(Text.assemble(f"{trends.total:,.0f} in/s  ", (line.lstrip(), "cyan")))
+        course = trends.line("", min(_KEPT_WIDTH, width // 2))
+        heads.append(Text.assemble(f"{trends.total:,.0f} in/s  ", (course.lstrip(), "cyan")))
     is_narrow = width < _WIDE
     cells = [_cells(row, is_narrow, trends) for row in rows]
     columns = list(_NARROW if is_narrow else _COLUMNS)
