@@ -5,13 +5,10 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 import platform
 import resource
-import statistics
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
@@ -26,6 +23,7 @@ from embeddedpulsar.cli.engine import (
     check_store,
     filesystem_type,
     is_network_type,
+    late_imports,
     perf_counter,
 )
 from embeddedpulsar.cli.terminal import ProgressLine, is_terminal, line_text, raw_stream
@@ -121,6 +119,8 @@ class Examination:
                 self._progress.end()
 
     def _versions(self) -> Iterator[Finding]:
+        with late_imports():
+            import importlib.metadata
         packages = {}
         for name in _EXTRAS:
             try:
@@ -246,10 +246,12 @@ class Examination:
         if not os.access(beside, os.W_OK):
             yield Finding("flush", OK, f"not measured: {beside} may not be written")
             return
+        with late_imports():
+            import tempfile
         with tempfile.TemporaryDirectory(prefix=".embeddedpulsar-doctor-", dir=beside) as place:
             times = list(_flush_times(os.path.join(place, "file")))
             rate = _publish_rate(os.path.join(place, "store"))
-        median, longest = statistics.median(times), max(times)
+        median, longest = sorted(times)[_FLUSHES // 2], max(times)
         text = f"a flush to the disk takes {median:.2f} ms, at most {longest:.2f} ms"
         figures = {"medianMs": round(median, 3), "maxMs": round(longest, 3), "publishRate": round(rate)}
         text += f"; {rate:,.0f} messages of 1 KiB a second are published by one producer without batches"

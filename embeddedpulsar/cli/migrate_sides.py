@@ -7,14 +7,13 @@ from __future__ import annotations
 import json
 import re
 import sys
-import urllib.error
 import urllib.parse
-import urllib.request
 from typing import Any, Final, Protocol
 
 import click
 
 from embeddedpulsar.admin.admin import Admin
+from embeddedpulsar.cli.engine import late_imports
 from embeddedpulsar.exceptions import PulsarException
 from embeddedpulsar.message_id import MessageId
 from embeddedpulsar.records import NamedTuple
@@ -189,6 +188,10 @@ class ClusterSide:
             self._headers["Authorization"] = f"Bearer {token}"
 
     def _call(self, method: str, path: str, body: object = None, missing: Any = None) -> Any:
+        # With TLS, the client of HTTP takes as long to import as the rest of a small command.
+        with late_imports():
+            import urllib.error
+            import urllib.request
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self._url + path, data, self._headers, method=method)
         try:

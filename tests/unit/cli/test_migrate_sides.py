@@ -49,13 +49,9 @@ class _Handler(BaseHTTPRequestHandler):
         if "forbidden" in path:
             status = 403
         self.send_response(status)
-        text = (
-            json.dumps(ANSWERS[f"{self.command} {path}"])
-            if known
-            else "no such thing"
-            if status > 299
-            else ""
-        )
+        text = "no such thing" if status >= 400 else ""
+        if known:
+            text = json.dumps(ANSWERS[f"{self.command} {path}"])
         self.send_header("Content-Length", str(len(text)))
         self.end_headers()
         self.wfile.write(text.encode())
