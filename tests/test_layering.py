@@ -140,6 +140,10 @@ ALLOWED: dict[tuple[str, str], str] = {
         "embeddedpulsar.admin.dead_letters",
         "embeddedpulsar.client.client",
     ): "dead letters are published again by a producer like any other, when the first one is",
+    (
+        "embeddedpulsar.admin.dead_letters",
+        "embeddedpulsar.client.consumer.dead_letter",
+    ): "what an operator moves to the dead letters is a letter like those of consumers",
 }
 
 # What the client and the Admin know of the log. They reach files through the topic alone, but for the last

@@ -12,7 +12,7 @@ from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
 from embeddedpulsar._engine.platform import failpoints, timing
 from embeddedpulsar._engine.store.topic_access import log_names
 from embeddedpulsar.absent_methods import SaysWhatThereIs
-from embeddedpulsar.admin.topic_calls import check_number, skip_all
+from embeddedpulsar.admin.topic_calls import SelectedMessages, check_number, skip_all, with_messages
 from embeddedpulsar.exceptions import NotAllowedError, SubscriptionNotFound, TopicNotFound
 from embeddedpulsar.message import Message, MessageOrigin, messages_left
 from embeddedpulsar.message_id import MessageId
@@ -33,6 +33,7 @@ OPERATOR: Final = "__dead_letters"
 
 _REAL_TOPIC: Final = "REAL_TOPIC"
 _ORIGIN_MESSAGE_ID: Final = "ORIGIN_MESSAGE_ID"
+_REASON: Final = "DEAD_LETTER_REASON"
 _Messages = list[Message[bytes]]  # in `DeadLetters`, `list` is the method
 _Names = list[str]
 # Properties that Pulsar's clients add to a dead letter or a retry. A message that is published again is to
@@ -43,6 +44,7 @@ _OF_LETTERS: Final = {
     "ORIGIN_MESSAGE_IDY_TIME",
     "RECONSUMETIMES",
     "DELAY_TIME",
+    _REASON,
 }
 # Entries with letters that are published before they are acknowledged together: after a kill in between they
 # are published again. And bytes of one read of the log.
@@ -63,6 +65,8 @@ class DeadLetter(NamedTuple):
         publish_timestamp: when it became a dead letter, in ms since 1970.
         properties: all of them.
         size: of the payload, in bytes.
+        reason: why the application failed the last time, as far as it is known: the class and the message of
+            an exception, or the text that `Consumer.negative_acknowledge` got; else empty.
     """
 
     message_id: MessageId
@@ -71,6 +75,7 @@ class DeadLetter(NamedTuple):
     publish_timestamp: int
     properties: dict[str, str]
     size: int
+    reason: str = ""
 
 
 class DeadLetters(SaysWhatThereIs):
@@ -93,6 +98,8 @@ class DeadLetters(SaysWhatThereIs):
         self, store: Callable[[], Store], topic: str, subscription: str, dead_letter_topic: str | None
     ) -> None:
         self._store = store
+        self._topic: Final = topic
+        self._subscription: Final = subscription
         self._origin: Final = TopicName.parse(topic).base
         # The name that Pulsar's consumers give to a dead letter topic.
         default = f"{self._origin}-{subscription}-DLQ"
@@ -146,6 +153,7 @@ class DeadLetters(SaysWhatThereIs):
             message.publish_timestamp(),
             properties,
             len(message.data()),
+            properties.get(_REASON, ""),
         )
 
     def _first(self, name: str, limit: int) -> _Messages:
@@ -223,6 +231,74 @@ class DeadLetters(SaysWhatThereIs):
         with timing.translated:
             store = self._store()
             return sum(self._move(store, name, None) for name in self._logs(store))
+
+    def add(self, message_id: MessageId, reason: str = "") -> None:
+        """Move a message of the subscription to the dead letters: it is not delivered any more.
+
+        A consumer that holds it keeps it; that it acknowledges it then, or not, has no effect. A process that
+        is killed meanwhile leaves the message in the subscription, or in both places.
+
+        Args:
+            message_id: of a message, or of an entry: then all messages of that batch. For a partitioned topic
+                it names the partition.
+            reason: becomes the property ``DEAD_LETTER_REASON``, at most 1,000 characters.
+
+        Raises:
+            NotAllowedError: the subscription has acknowledged the message, or the topic does not have it; or
+                it is encrypted, and only a consumer with the key can publish it.
+            SubscriptionNotFound: there is no such subscription.
+            ValueError: an argument has a wrong type.
+
+        Example:
+            >>> from embeddedpulsar import Admin, Client
+            >>> with Client("./data") as client, Admin("./data") as admin:
+            ...     consumer = client.subscribe("pots", "kiln")
+            ...     message_id = client.create_producer("pots").send(b"a cracked one")
+            ...     letters = admin.dead_letters("pots", "kiln")
+            ...     letters.add(message_id, "cracked")
+            ...     [letter.reason for letter in letters.list()], consumer.receive_nowait()
+            (['cracked'], None)
+        """
+        if not isinstance(reason, str):
+            raise ValueError(f"reason is a text, not {reason!r}")
+
+        def move(topic: Topic, subscription: Subscription, selected: SelectedMessages) -> None:
+            if isinstance(selected.view, SealedView):
+                raise NotAllowedError(
+                    f"the message {message_id} of {topic.name} is encrypted; receive it with a consumer that "
+                    "has the key, and give it back until its dead letter policy moves it"
+                )
+            self._publish_letters(topic, selected, reason)
+            selected.acknowledge(subscription)
+
+        with timing.translated:
+            with_messages(self._store, self._topic, self._subscription, message_id, move)
+
+    def _publish_letters(self, topic: Topic, selected: SelectedMessages, reason: str) -> None:
+        from embeddedpulsar.client.client import Client  # not by those that only look
+        from embeddedpulsar.client.consumer.dead_letter import (
+            DeadLetterProducer,
+            make_letter,
+            reason_text,
+            with_origin,
+        )
+
+        store = self._store()
+        origin, letters = origin_of(lambda: store, topic.name), []
+        for message in selected.messages(origin):
+            properties = with_origin(message, message.properties())
+            properties.pop(_REASON, None)
+            if reason:
+                properties[_REASON] = reason_text(reason)
+            letters.append(make_letter(message, properties))
+        # As in `_move`.
+        with Client(store.root, durability=store.durability, allow_network_fs=True) as client:
+            producer = DeadLetterProducer(client._core, self.topic, BYTES)
+            try:
+                written = origin.writers[selected.view.schema_version]
+                producer.sync(producer.publish(letters, (), written))
+            finally:
+                producer.close()
 
     def purge(self) -> int:
         """Give up all dead letters that are there now.

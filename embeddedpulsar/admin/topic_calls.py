@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 from embeddedpulsar._engine.format.acknowledgement import AckBatch
 from embeddedpulsar._engine.format.entry_decoder import SealedView
 from embeddedpulsar._engine.format.sealed_entry import raw_view
 from embeddedpulsar._engine.log.log_positions import read_whole_entry
 from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
+from embeddedpulsar._engine.store.topic_access import TopicAccess
+from embeddedpulsar._engine.subscription.log_queries import unacked
 from embeddedpulsar.exceptions import InvalidMessage, NotAllowedError
-from embeddedpulsar.message import Message, messages_left
+from embeddedpulsar.message import Message, is_skipped, messages_left
 from embeddedpulsar.message_id import MessageId
+from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.schema.schema import origin_of
 from embeddedpulsar.topic_name import TopicName
 
@@ -134,3 +138,97 @@ def messages_of_entry(
         # An Admin has no keys: the ciphertext is shown, as one message.
         view = raw_view(view, topic)
     return messages_left(view, view.skip, origin_of(store, topic))
+
+
+class SelectedMessages(NamedTuple):
+    """Messages of one entry that a subscription has not acknowledged, and that an operator named by an id.
+
+    Attributes:
+        view: the entry, of a chunked message the whole of it.
+        indexes: the messages.
+        is_rest: whether these are all that the subscription has of the entry.
+    """
+
+    view: EntryView
+    indexes: list[int]
+    is_rest: bool
+
+    def messages(self, origin: Any) -> list[Message[Any]]:
+        """The messages."""
+        return [Message(self.view, index, origin) for index in self.indexes]
+
+    def acknowledge(self, subscription: Subscription) -> None:
+        """Acknowledge them for all consumers."""
+        view, commands = self.view, subscription.operator_commands()
+        position = Position(view.ledger_id, view.entry_id)
+        if self.is_rest:
+            commands.acknowledge_messages([position])
+        else:
+            mask = sum(1 << index for index in self.indexes)
+            commands.acknowledge_messages([], [AckBatch(*position, view.count, mask)])
+
+
+def select_messages(
+    topic: Topic, subscription: Subscription, name: str, message_id: MessageId
+) -> SelectedMessages:
+    """The message of an id, or those of an entry, that a subscription has not acknowledged.
+
+    Args:
+        topic: that has it.
+        subscription: which is in use.
+        name: of the subscription.
+        message_id: of a message; without an index, of all messages of the entry.
+
+    Raises:
+        NotAllowedError: there is none.
+    """
+    # What consumers acknowledged and did not write counts as acknowledged.
+    subscription.operator_commands().skip(0)
+    position = Position(message_id.ledger_id(), message_id.entry_id())
+    view = None
+    if BEFORE_FIRST < position <= (topic.ledger.max_read_position() or BEFORE_FIRST):
+        view = read_whole_entry(topic.ledger, position, topic.ledger.chunks())
+    selected: list[int] = []
+    rest: list[int] = []
+    # The entry with what is acknowledged of it; nothing if that is all of it.
+    views = [] if view is None else [view]
+    for entry in topic.view.subscription(name).read_state(partial(unacked, views=views)) or ():
+        view = entry
+        rest = [index for index in range(entry.count) if not is_skipped(entry.skip, index)]
+        selected = [index for index in rest if message_id.batch_index() in (-1, index)]
+    if view is None or not selected:
+        raise NotAllowedError(
+            f"the subscription {name!r} of {topic.name} has no message {message_id} to be delivered: it is "
+            "acknowledged, was trimmed, waits for a transaction, or was never stored; peek_messages shows "
+            "the first ones that it has"
+        )
+    return SelectedMessages(view, selected, selected == rest)
+
+
+def with_messages(
+    store: Callable[[], Store],
+    topic: str,
+    subscription: str,
+    message_id: MessageId,
+    work: Callable[[Topic, Subscription, SelectedMessages], object],
+) -> None:
+    """Do ``work`` with the messages of `select_messages`.
+
+    Raises:
+        NotAllowedError: there are none; or the topic is partitioned, and the id names no partition.
+        SubscriptionNotFound: there is no such subscription.
+        ValueError: the id is none.
+    """
+    check_id(message_id, "a message is named by its MessageId")
+    partitions, parsed = store().topics.partitions(topic), TopicName.parse(topic)
+    if partitions and not 0 <= message_id.partition() < partitions:
+        raise NotAllowedError(
+            f"{parsed.full} is partitioned, and {message_id} names none of its {partitions} partitions; name "
+            f"the partition, such as {parsed.of_partition(0).full}"
+        )
+    log_name = parsed.of_partition(message_id.partition()).full if partitions else topic
+    TopicAccess(store).in_each(
+        log_name,
+        subscription,
+        lambda used, cursor: work(used, cursor, select_messages(used, cursor, subscription, message_id)),
+    )

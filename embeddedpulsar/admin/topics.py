@@ -27,6 +27,7 @@ from embeddedpulsar.admin.topic_calls import (
     reset,
     skip_all,
     skip_before,
+    with_messages,
 )
 from embeddedpulsar.admin.topic_figures import (
     first_within,
@@ -743,6 +744,40 @@ class Topics(Policies):
             return self._access.in_each(
                 topic, subscription, lambda _, cursor: cursor.operator_commands().skip(count)
             )[0]
+
+    def skip_message(self, topic: str, subscription: str, message_id: MessageId) -> None:
+        """Acknowledge one message that a subscription has not acknowledged; see `skip_messages`. Not in
+        Pulsar.
+
+        Args:
+            topic: its name; for a partitioned topic, the id names the partition.
+            subscription: its name.
+            message_id: of the message, as `peek_messages` shows it. Without a batch index, all messages of
+                the entry.
+
+        Raises:
+            NotAllowedError: the subscription has acknowledged it, or the topic does not have it.
+            SubscriptionNotFound: no such subscription.
+            ValueError: it is no `MessageId`.
+
+        Example:
+            >>> from embeddedpulsar import Admin, Client
+            >>> with Client("./data") as client, Admin("./data") as admin:
+            ...     admin.topics().create_subscription("crates", "crane")
+            ...     producer = client.create_producer("crates")
+            ...     ids = [producer.send(text) for text in (b"first", b"broken", b"last")]
+            ...     admin.topics().skip_message("crates", "crane", ids[1])
+            ...     [message.data() for message in admin.topics().peek_messages("crates", "crane", 3)]
+            [b'first', b'last']
+        """
+        with timing.translated:
+            with_messages(
+                self._store,
+                topic,
+                subscription,
+                message_id,
+                lambda _, cursor, chosen: chosen.acknowledge(cursor),
+            )
 
     def skip_all_messages(self, topic: str, subscription: str) -> None:
         """Acknowledge all messages that are stored now; see `skip_messages`.

@@ -272,9 +272,13 @@ class Consumer(MessageStream[T]):
             renumber(error)
             raise
 
-    async def negative_acknowledge(self, message: Message[T] | MessageId) -> None:
-        """Have a message delivered again after ``negative_ack_redelivery_delay_ms``."""
-        self._blocking.negative_acknowledge(message)
+    async def negative_acknowledge(
+        self, message: Message[T] | MessageId, *, reason: str | BaseException | None = None
+    ) -> None:
+        """Have a message delivered again after ``negative_ack_redelivery_delay_ms``; see
+        `embeddedpulsar.Consumer.negative_acknowledge`.
+        """
+        self._blocking.negative_acknowledge(message, reason=reason)
 
     async def unsubscribe(self) -> None:
         """Delete the subscription and close the consumer.

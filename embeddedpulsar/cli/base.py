@@ -39,6 +39,7 @@ from embeddedpulsar.cli.terminal import (
 )
 from embeddedpulsar.client.client import Client
 from embeddedpulsar.message import Message
+from embeddedpulsar.message_id import MessageId
 
 _MOST_IN_TABLE: Final = 10_000
 
@@ -331,6 +332,24 @@ def message_options(command: Callable[..., Any]) -> Callable[..., Any]:
         return command(*args, printer=MessagePrinter(is_json, verbose), **kwargs)
 
     return with_printer
+
+
+def parsed_id(text: str) -> MessageId:
+    """An id from its text: ledger, entry, partition, batch index, as ``str(MessageId)`` writes them, or
+    ``LEDGER:ENTRY`` and so on, of which the last two may be left out.
+
+    >>> str(parsed_id("5:17")), str(parsed_id("(5,17,-1,3)")), str(parsed_id("5:17:2"))
+    ('(5,17,-1,-1)', '(5,17,-1,3)', '(5,17,2,-1)')
+    """
+    # A user may paste only a part of what is between the brackets. Minus signs are for no partition and no
+    # batch.
+    numbers = [int(number) for number in re.findall(r"-?\d+", text)]
+    if not 2 <= len(numbers) <= 4 or not re.fullmatch(r"[-\d\s,:()]+", text):
+        raise click.UsageError(
+            f"an id is LEDGER:ENTRY, or the four numbers that commands print, not {text!r}"
+        )
+    ledger, entry, partition, batch = (*numbers, -1, -1)[:4]
+    return MessageId(partition, ledger, entry, batch)
 
 
 def iso_time(timestamp_ms: int) -> str:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import re
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -29,6 +28,7 @@ from embeddedpulsar.cli.base import (
     is_confirmed,
     iso_time,
     message_options,
+    parsed_id,
     pass_store,
     print_json,
     print_table,
@@ -271,7 +271,7 @@ letters_of = click.option("--dead-letter-topic", metavar="TOPIC", help="Default:
 
 @click.group()
 def dlq() -> None:
-    """List, show, publish again and give up the dead letters of a subscription."""
+    """List, show, add, publish again and give up the dead letters of a subscription."""
 
 
 @dlq.command("list")
@@ -303,16 +303,23 @@ def list_letters(
                     "publishTime": letter.publish_timestamp,
                     "properties": letter.properties,
                     "size": letter.size,
+                    "reason": letter.reason,
                 }
                 for letter in letters
             ]
         )
         return
     rows = [
-        (str(letter.message_id), iso_time(letter.publish_timestamp), size(letter.size), letter.origin_topic)
+        (
+            str(letter.message_id),
+            iso_time(letter.publish_timestamp),
+            size(letter.size),
+            letter.origin_topic,
+            letter.reason.partition("\n")[0],
+        )
         for letter in letters
     ]
-    print_table(("id", "dead since", "size", "from"), rows)
+    print_table(("id", "dead since", "size", "from", "reason"), rows)
 
 
 @dlq.command()
@@ -330,10 +337,39 @@ def peek(
     count: int,
     printer: MessagePrinter,
 ) -> None:
-    """Show the first dead letters. Changes nothing."""
+    """Show the first dead letters. Changes nothing.
+
+    With --verbose the properties say why each one failed: DEAD_LETTER_REASON.
+    """
     with store.admin() as admin:
         for message in admin.dead_letters(topic, subscription, dead_letter_topic).peek(count):
             printer.print(message)
+
+
+@dlq.command()
+@topic_argument
+@subscription_argument
+@letters_of
+@click.option("--id", "message_id", required=True, metavar="ID", help="Of the message: LEDGER:ENTRY.")
+@click.option("--reason", default="", metavar="TEXT", help="Why; shown with the dead letter.")
+@destroys
+@pass_store
+def add(
+    store: OpenedStore,
+    topic: str,
+    subscription: str,
+    dead_letter_topic: str | None,
+    message_id: str,
+    reason: str,
+    yes: bool,
+    dry_run: bool,
+) -> None:
+    """Move a message of SUBSCRIPTION of TOPIC to the dead letters."""
+    wanted = parsed_id(message_id)
+    with store.admin() as admin:
+        letters = admin.dead_letters(topic, subscription, dead_letter_topic)
+        if is_confirmed(f"move {message_id} of {subscription} of {topic} to {letters.topic}", yes, dry_run):
+            letters.add(wanted, reason)
 
 
 @dlq.command()
@@ -354,7 +390,7 @@ def replay(
 ) -> None:
     """Publish dead letters to the topic they come from, and take them off the list."""
     what = "all dead letters" if message_id is None else f"the dead letter {message_id}"
-    wanted = None if message_id is None else _parsed(message_id)
+    wanted = None if message_id is None else parsed_id(message_id)
     with store.admin() as admin:
         # Made before the question: a text that is no topic name is an error, also in a dry run.
         letters = admin.dead_letters(topic, subscription, dead_letter_topic)
@@ -385,17 +421,6 @@ def purge(
         letters = admin.dead_letters(topic, subscription, dead_letter_topic)
         if is_confirmed(f"give up all dead letters of {subscription} of {topic}", yes, dry_run):
             click.echo(f"{letters.purge():,} dead letters given up")
-
-
-def _parsed(text: str) -> MessageId:
-    """An id from its text, as `dlq list` prints it: ledger, entry, partition, batch index."""
-    # `str(MessageId)` writes them between brackets with commas; a user may paste only a part of that. Minus
-    # signs are for no partition and no batch.
-    numbers = [int(number) for number in re.findall(r"-?\d+", text)]
-    if len(numbers) != 4:
-        raise click.UsageError(f"an id is four numbers, as `dlq list` prints them, not {text!r}")
-    ledger, entry, partition, batch = numbers
-    return MessageId(partition, ledger, entry, batch)
 
 
 # -- outboxes ----------------------------------------------------------------------------------------------

@@ -26,6 +26,7 @@ from embeddedpulsar.cli.base import (
     is_confirmed,
     message_options,
     moment_text,
+    parsed_id,
     pass_store,
     print_json,
     print_table,
@@ -575,12 +576,29 @@ def delete_subscription(
 @subscriptions.command()
 @topic_argument
 @subscription_argument
-@click.option("-n", "--count", type=click.IntRange(min=1), required=True, help="How many messages.")
+@click.option("-n", "--count", type=click.IntRange(min=1), help="How many messages.")
+@click.option("--id", "message_id", metavar="ID", help="Of one message, wherever it is: LEDGER:ENTRY.")
 @destroys
 @pass_store
-def skip(store: OpenedStore, topic: str, subscription: str, count: int, yes: bool, dry_run: bool) -> None:
-    """Acknowledge the first messages of the backlog of SUBSCRIPTION."""
+def skip(
+    store: OpenedStore,
+    topic: str,
+    subscription: str,
+    count: int | None,
+    message_id: str | None,
+    yes: bool,
+    dry_run: bool,
+) -> None:
+    """Acknowledge the first messages of the backlog of SUBSCRIPTION, or one message by its id."""
+    if (count is None) == (message_id is None):
+        raise click.UsageError("give --count, or the --id of a message, one of them")
     with store.admin() as admin:
+        if message_id is not None:
+            wanted = parsed_id(message_id)
+            if is_confirmed(f"skip message {message_id} of {subscription} of {topic}", yes, dry_run):
+                admin.topics().skip_message(topic, subscription, wanted)
+            return
+        assert count is not None
         if is_confirmed(f"skip {count:,} messages of {subscription} of {topic}", yes, dry_run):
             # A subscription may have fewer messages than it is asked to skip, so their number is shown.
             click.echo(f"{admin.topics().skip_messages(topic, subscription, count):,} messages skipped")

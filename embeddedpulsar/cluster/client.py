@@ -392,7 +392,10 @@ class ClusterConsumer(ClusterSource, Consumer[T]):
         with translated:
             self.theirs.acknowledge_cumulative(acknowledgeable(message))
 
-    def negative_acknowledge(self, message: Message[T] | MessageId) -> None:
+    def negative_acknowledge(
+        self, message: Message[T] | MessageId, *, reason: str | BaseException | None = None
+    ) -> None:
+        # The reason is for dead letters, and those of `pulsar-client` have none.
         with translated:
             self.theirs.negative_acknowledge(acknowledgeable(message))
 
@@ -401,12 +404,22 @@ class ClusterConsumer(ClusterSource, Consumer[T]):
             self.theirs.redeliver_unacknowledged_messages()
 
     def reconsume_later(
-        self, message: Message[T], delay_ms: int, properties: dict[str, str] | None = None
+        self,
+        message: Message[T],
+        delay_ms: int,
+        properties: dict[str, str] | None = None,
+        *,
+        reason: str | BaseException | None = None,
     ) -> None:
         raise not_supported("Consumer.reconsume_later()", "publish the message with deliver_after")
 
     def reconsume_later_cumulative(
-        self, message: Message[T], delay_ms: int, properties: dict[str, str] | None = None
+        self,
+        message: Message[T],
+        delay_ms: int,
+        properties: dict[str, str] | None = None,
+        *,
+        reason: str | BaseException | None = None,
     ) -> None:
         raise not_supported("Consumer.reconsume_later_cumulative()", "publish the message with deliver_after")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from functools import partial
 
@@ -410,7 +411,9 @@ class Consumer(ProcessBound, Generic[T]):
                 self.acknowledge(messages, txn=txn)
                 yield messages, txn
 
-    def negative_acknowledge(self, message: Message[T] | MessageId) -> None:
+    def negative_acknowledge(
+        self, message: Message[T] | MessageId, *, reason: str | BaseException | None = None
+    ) -> None:
         """Have a message delivered again after ``negative_ack_redelivery_delay_ms``.
 
         With ``negative_ack_redelivery_backoff`` the delay depends on the message's `Message.redelivery_count`
@@ -420,8 +423,15 @@ class Consumer(ProcessBound, Generic[T]):
         unacknowledged messages are redelivered, to keep their order. Acknowledging the message before the
         redelivery cancels it. Ignored on a closed consumer.
 
+        Args:
+            message: as received, or its id.
+            reason: why it failed, an exception or a text. If the message becomes a dead letter by this, it
+                has the reason among its properties, as ``DEAD_LETTER_REASON``: class and message, at most
+                1,000 characters. Default is the exception that is being handled: within ``except`` nothing
+                needs to be said. Not in ``pulsar-client``.
+
         Raises:
-            TypeError: neither a message nor an id.
+            TypeError: neither a message nor an id; the reason is something else.
 
         Example:
             >>> from embeddedpulsar import Client, ConsumerType
@@ -433,7 +443,7 @@ class Consumer(ProcessBound, Generic[T]):
             ...     consumer.receive(timeout_millis=10000).redelivery_count()
             1
         """
-        self._core.negative_acknowledge(message)
+        self._core.negative_acknowledge(message, _known(reason))
 
     def redeliver_unacknowledged_messages(self) -> None:
         """Have all unacknowledged messages delivered again at once.
@@ -457,7 +467,12 @@ class Consumer(ProcessBound, Generic[T]):
                 self._core.redeliver()
 
     def reconsume_later(
-        self, message: Message[T], delay_ms: int, properties: dict[str, str] | None = None
+        self,
+        message: Message[T],
+        delay_ms: int,
+        properties: dict[str, str] | None = None,
+        *,
+        reason: str | BaseException | None = None,
     ) -> None:
         """Have a message delivered again later, through the retry topic, and acknowledge it.
 
@@ -473,10 +488,11 @@ class Consumer(ProcessBound, Generic[T]):
             delay_ms: delay of the delivery; less than 0 counts as 0. Shared and Key_Shared subscriptions
                 apply the delay, others deliver at once.
             properties: added to the copy, replacing those of the same names. Not one of the names above.
+            reason: of the copy, as ``DEAD_LETTER_REASON``; see `negative_acknowledge`.
 
         Raises:
             InvalidConfiguration: the consumer was made without ``enable_retry``.
-            TypeError: not a message.
+            TypeError: not a message; the reason is neither an exception nor a text.
             ValueError: another argument has a wrong type.
             AlreadyClosed: the consumer is closed.
             PulsarException: the copy could not be stored (see `Producer.send`); the message is redelivered
@@ -493,11 +509,16 @@ class Consumer(ProcessBound, Generic[T]):
             ('persistent://public/default/orders-billing-RETRY', 'no paper', '1')
         """
         with timing.translated:
-            self._core.reconsume_later(message, delay_ms, properties, cumulative=False)
+            self._core.reconsume_later(message, delay_ms, properties, _known(reason), cumulative=False)
         self.acknowledge(message)
 
     def reconsume_later_cumulative(
-        self, message: Message[T], delay_ms: int, properties: dict[str, str] | None = None
+        self,
+        message: Message[T],
+        delay_ms: int,
+        properties: dict[str, str] | None = None,
+        *,
+        reason: str | BaseException | None = None,
     ) -> None:
         """`reconsume_later`, which also acknowledges everything before the message.
 
@@ -516,7 +537,7 @@ class Consumer(ProcessBound, Generic[T]):
             b'order 1'
         """
         with timing.translated:
-            self._core.reconsume_later(message, delay_ms, properties, cumulative=True)
+            self._core.reconsume_later(message, delay_ms, properties, _known(reason), cumulative=True)
         self.acknowledge_cumulative(message)
 
     # -- listener ----------------------------------------------------------------------------------------
@@ -647,3 +668,12 @@ class Consumer(ProcessBound, Generic[T]):
     def __repr__(self) -> str:
         state = "open" if self.is_connected() else "closed"
         return f"<Consumer {self.consumer_name()} of {self.subscription_name()!r} on {self.topic()} {state}>"
+
+
+def _known(reason: str | BaseException | None) -> str | BaseException | None:
+    """Why a message failed: what the application says, or the exception that it is handling."""
+    if reason is None:
+        return sys.exc_info()[1]
+    if not isinstance(reason, str | BaseException):
+        raise TypeError(f"a reason is an exception or a text, not {type(reason).__name__}")
+    return reason

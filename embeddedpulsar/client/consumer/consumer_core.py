@@ -2,7 +2,7 @@
 
 Entries of a consumer that are delivered again, or moved to the dead letter topic instead.
 
-Its statistics, for the log and for the application; and how it is closed.
+How it is closed.
 """
 
 from __future__ import annotations
@@ -16,11 +16,10 @@ from embeddedpulsar._engine.format.entry_decoder import RawPosition
 from embeddedpulsar._engine.log.log_positions import last_message_id
 from embeddedpulsar._engine.platform import fork, timing
 from embeddedpulsar._engine.platform.descriptors import late_imports
-from embeddedpulsar._engine.platform.timing import TURN_S
 from embeddedpulsar.client.arguments import id_parts, redelivery_count
 from embeddedpulsar.client.client_context import AcknowledgementsUnwritten, CloseGuard
 from embeddedpulsar.client.consumer.ack_grouping_tracker import AckGroupingTracker
-from embeddedpulsar.client.consumer.consumer_session import resolve
+from embeddedpulsar.client.consumer.consumer_session import ConsumerMeter, resolve
 from embeddedpulsar.client.consumer.delivery import Delivery
 from embeddedpulsar.client.consumer.message_receiver import BatchReceiver, MessageReceiver
 from embeddedpulsar.client.consumer.receiver_queue import VOID, ReceiverQueue, RepeatedEntries
@@ -33,7 +32,7 @@ from embeddedpulsar.exceptions import (
     StoreGoneError,
     TransactionConflict,
 )
-from embeddedpulsar.message import Message, size_of
+from embeddedpulsar.message import Message
 from embeddedpulsar.message_id import LARGEST_ID
 from embeddedpulsar.records import TYPE_CHECKING
 
@@ -41,11 +40,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any, Final
 
-    from embeddedpulsar._engine.platform.timing import Timer
     from embeddedpulsar.client.consumer.consumer_session import ConsumerSession
     from embeddedpulsar.client.consumer.dead_letter import DeadLetters, RetryLetters
     from embeddedpulsar.client.consumer.due_entries import DueEntries
-    from embeddedpulsar.client.statistics import ConsumerStats
     from embeddedpulsar.client.transaction import SubscriptionPart, Transaction
     from embeddedpulsar.message_id import MessageId
 
@@ -86,15 +83,22 @@ class Redelivery:
                 config.ack_timeout_ms,
                 config.ack_timeout_tick_ms,
                 config.ack_timeout_backoff,
-                self._after_hook("on_ack_timeout_send"),
+                self._after_hook("on_ack_timeout_send", self._timed_out),
                 *timers,
             )
 
-    def _after_hook(self, hook: str) -> Callable[[list[RawPosition]], object]:
-        """Return `due`, with a call of the interceptors before it."""
+    def _after_hook(
+        self, hook: str, then: Callable[[list[RawPosition]], object]
+    ) -> Callable[[list[RawPosition]], object]:
+        """Return `due`, or what calls it, with a call of the interceptors before it."""
         core = self._core
         chain = core.config.chain
-        return self.due if chain is None else chain.telling(hook, self.due, core.session.origin.partition)
+        return then if chain is None else chain.telling(hook, then, core.session.origin.partition)
+
+    def _timed_out(self, positions: list[RawPosition]) -> None:
+        if self.dead_letters is not None:
+            self.dead_letters.note_timeout(positions, self._core.config.ack_timeout_ms)
+        self.due(positions)
 
     @property
     def nacks(self) -> DueEntries | None:
@@ -108,7 +112,7 @@ class Redelivery:
                 from embeddedpulsar.client.consumer.due_entries import negative_acks
 
             session, config = self._core.session, self._core.config
-            after = self._after_hook("on_negative_acks_send")
+            after = self._after_hook("on_negative_acks_send", self.due)
             timers = (session.call_later, session.monotonic)
             self._nacks.setdefault(
                 None, negative_acks(config.nack_delay_ms, config.nack_backoff, after, *timers)
@@ -247,98 +251,6 @@ class Redelivery:
             core.start_over()
 
         self._while_active(redeliver)
-
-
-class ConsumerMeter:
-    """Logs every ``stats_interval_in_seconds`` what a consumer received and acknowledged.
-
-    Role: receiving a message costs no counter: the number received is the number fetched minus the number in
-    the queue. An interval without messages is not logged."""
-
-    __slots__ = (
-        "__weakref__",
-        "_acks",
-        "_before",
-        "_begun",
-        "_interval_s",
-        "_is_closed",
-        "_queue",
-        "_session",
-        "_timer",
-    )
-
-    def __init__(self, session: ConsumerSession, queue: ReceiverQueue, acks: AckGroupingTracker) -> None:
-        self._session = session
-        self._queue = queue
-        self._acks = acks
-        self._before = (0, 0, 0)
-        self._begun = session.monotonic()
-        self._interval_s = session.client.config.stats_interval_s
-        self._timer: Timer | None = None
-        self._is_closed = False
-        if self._interval_s:
-            self._set_timer()
-
-    def totals(self) -> tuple[int, int, int]:
-        """Messages received, their payload bytes, and acknowledgements written, so far."""
-        queue = self._queue
-        try:
-            queue.lock.acquire(True, TURN_S)  # without the lock the numbers are slightly inexact
-            waiting = queue.valid()
-            return queue.fetched - len(waiting), queue.fetched_bytes - size_of(waiting), self._acks.sent
-        finally:
-            queue.lock.release()
-
-    def snapshot(self) -> ConsumerStats:
-        totals = self.totals()
-        passed = max(self._session.monotonic() - self._begun, 1e-9)
-        from embeddedpulsar.client.statistics import (
-            ConsumerStats,  # on first use: most processes ask for none
-        )
-
-        return ConsumerStats(
-            *totals,
-            self._queue.ahead,
-            (totals[0] - self._before[0]) / passed,
-            (totals[1] - self._before[1]) / passed,
-        )
-
-    def close(self) -> None:
-        self._is_closed = True
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def _set_timer(self) -> None:
-        mine = weakref.ref(self)  # the timer must not keep a dropped consumer alive
-
-        def on_timer() -> None:
-            meter = mine()
-            if meter is not None:
-                meter._on_timer()
-
-        self._timer = self._session.call_later(self._interval_s, on_timer)
-
-    def _on_timer(self) -> None:
-        if self._is_closed:
-            return
-        self._set_timer()
-        totals = self.totals()
-        messages, size, acks = (now - before for now, before in zip(totals, self._before, strict=True))
-        self._before, self._begun = totals, self._session.monotonic()
-        if messages or acks:
-            names = self._session.log_names()
-            self._session.client.log.info(
-                "Consumer %s of %s on %s, in %d s: received %d messages, %d bytes; sent %d acknowledgements. "
-                "In all: %d messages, %d bytes; %d acknowledgements",
-                *names.values(),
-                self._interval_s,
-                messages,
-                size,
-                acks,
-                *totals,
-                **names,
-            )
 
 
 class ConsumerClosing:
@@ -490,7 +402,9 @@ class ConsumerCore:
         meter = ConsumerMeter(session, self.queue, self.acks)
         self.stats = meter.snapshot
         self._closing = ConsumerClosing(self, meter)
-        self.receiver = MessageReceiver(session.client, config, self.delivery, self.pop_message)
+        self.receiver = MessageReceiver(
+            session.client, config, self.delivery, self.pop_message, self.note_reason
+        )
         fork.register(self)
 
     @cached_property
@@ -691,9 +605,13 @@ class ConsumerCore:
     def redeliver(self) -> None:
         self.in_time(self.redelivery.everything)
 
-    def negative_acknowledge(self, message: Message[Any] | MessageId) -> None:
+    def negative_acknowledge(
+        self, message: Message[Any] | MessageId, reason: str | BaseException | None = None
+    ) -> None:
         ledger, entry, _, _ = id_parts(message)
         if not self.delivery.closed_text:
+            if self._dead_letters is not None:
+                self._dead_letters.note_reason((ledger, entry), reason)
             view: Any = getattr(message, "_entry", None)
             if (
                 isinstance(view, EntryView)
@@ -704,8 +622,20 @@ class ConsumerCore:
                 view.acked = bytearray(1)  # `Consumer.acknowledge` then asks whether it was given back
             self.redelivery.later(ledger, entry, redelivery_count(message))
 
+    def note_reason(self, message: Message[Any], reason: BaseException) -> None:
+        """Record why the listener failed, for the case that the message becomes a dead letter."""
+        if self._dead_letters is not None:
+            ledger, entry, _, _ = id_parts(message)
+            self._dead_letters.note_reason((ledger, entry), reason)
+
     def reconsume_later(
-        self, message: Message[Any], delay_ms: int, properties: dict[str, str] | None, *, cumulative: bool
+        self,
+        message: Message[Any],
+        delay_ms: int,
+        properties: dict[str, str] | None,
+        reason: str | BaseException | None = None,
+        *,
+        cumulative: bool,
     ) -> None:
         """Store the copy of a message in the retry topic; see `Consumer.reconsume_later`."""
         self.delivery.check_open()
@@ -718,7 +648,7 @@ class ConsumerCore:
                 "Shared and Key_Shared subscriptions acknowledge one by one; use reconsume_later"
             )
         try:
-            self.redelivery.retries.publish(message, delay_ms, properties)
+            self.redelivery.retries.publish(message, delay_ms, properties, reason)
         except PulsarException:
             self.redelivery.due([(message._entry.ledger_id, message._entry.entry_id)])
             raise
@@ -883,7 +813,9 @@ class VolatileCore(ConsumerCore):
                 "on a Shared or Key_Shared subscription messages are acknowledged one by one"
             )
 
-    def negative_acknowledge(self, message: Message[Any] | MessageId) -> None:
+    def negative_acknowledge(
+        self, message: Message[Any] | MessageId, reason: str | BaseException | None = None
+    ) -> None:
         id_parts(message)
 
     def redeliver(self) -> None:

@@ -3,6 +3,8 @@
 Decryption of entries for a consumer or reader, and the failure action.
 
 Dispatch rates of a consumer or reader, which follow the policies of its topic.
+
+What a consumer received and acknowledged, for the log and for the application.
 """
 
 from __future__ import annotations
@@ -17,11 +19,13 @@ from embeddedpulsar._engine.format.entry_decoder import SEEN
 from embeddedpulsar._engine.format.frame import CODEC_ENCRYPTED
 from embeddedpulsar._engine.log.log_positions import read_entry
 from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
+from embeddedpulsar._engine.platform.timing import TURN_S
 from embeddedpulsar._engine.store.policies.policy_documents import check_subscription_type
 from embeddedpulsar._engine.store.rate_policy import check_subscribe_rate, dispatch_limiter
 from embeddedpulsar.client.partition_watch import MOST_ATTEMPTS
 from embeddedpulsar.enums import ConsumerCryptoFailureAction, InitialPosition, SubscriptionMode
 from embeddedpulsar.exceptions import CryptoError, LockTimeout, SubscriptionNotFound
+from embeddedpulsar.message import size_of
 from embeddedpulsar.message_id import LARGEST_ID, MessageId
 from embeddedpulsar.records import TYPE_CHECKING, cast
 from embeddedpulsar.schema.schema import origin_of
@@ -32,15 +36,17 @@ if TYPE_CHECKING:
     from embeddedpulsar._engine.format.entry import EntryView
     from embeddedpulsar._engine.format.entry_decoder import SealedView
     from embeddedpulsar._engine.log.log import Log
-    from embeddedpulsar._engine.platform.timing import Clock
+    from embeddedpulsar._engine.platform.timing import Clock, Timer
     from embeddedpulsar._engine.store.open_topics import TopicUse
     from embeddedpulsar._engine.store.policies.resource_groups import Lock
     from embeddedpulsar._engine.store.topic import Topic
     from embeddedpulsar._engine.subscription.attachment.attachment import Attachment
     from embeddedpulsar.client.client_context import ClientContext
+    from embeddedpulsar.client.consumer.ack_grouping_tracker import AckGroupingTracker
     from embeddedpulsar.client.consumer.consumer_config import ConsumerConfig
     from embeddedpulsar.client.consumer.delivery import Delivery
     from embeddedpulsar.client.consumer.receiver_queue import ReceiverQueue
+    from embeddedpulsar.client.statistics import ConsumerStats
     from embeddedpulsar.crypto.entry_cipher import EntryOpener
     from embeddedpulsar.crypto.keys import CryptoKeyReader
 
@@ -421,3 +427,95 @@ def resolve(ledger: Log, message_id: MessageId, inclusive: bool) -> tuple[Positi
     if not inclusive and first >= (size or (view.count if view is not None else 0)) > 0:
         return position, False, 0
     return position, True, first
+
+
+class ConsumerMeter:
+    """Logs every ``stats_interval_in_seconds`` what a consumer received and acknowledged.
+
+    Role: receiving a message costs no counter: the number received is the number fetched minus the number in
+    the queue. An interval without messages is not logged."""
+
+    __slots__ = (
+        "__weakref__",
+        "_acks",
+        "_before",
+        "_begun",
+        "_interval_s",
+        "_is_closed",
+        "_queue",
+        "_session",
+        "_timer",
+    )
+
+    def __init__(self, session: ConsumerSession, queue: ReceiverQueue, acks: AckGroupingTracker) -> None:
+        self._session = session
+        self._queue = queue
+        self._acks = acks
+        self._before = (0, 0, 0)
+        self._begun = session.monotonic()
+        self._interval_s = session.client.config.stats_interval_s
+        self._timer: Timer | None = None
+        self._is_closed = False
+        if self._interval_s:
+            self._set_timer()
+
+    def totals(self) -> tuple[int, int, int]:
+        """Messages received, their payload bytes, and acknowledgements written, so far."""
+        queue = self._queue
+        try:
+            queue.lock.acquire(True, TURN_S)  # without the lock the numbers are slightly inexact
+            waiting = queue.valid()
+            return queue.fetched - len(waiting), queue.fetched_bytes - size_of(waiting), self._acks.sent
+        finally:
+            queue.lock.release()
+
+    def snapshot(self) -> ConsumerStats:
+        totals = self.totals()
+        passed = max(self._session.monotonic() - self._begun, 1e-9)
+        from embeddedpulsar.client.statistics import (
+            ConsumerStats,  # on first use: most processes ask for none
+        )
+
+        return ConsumerStats(
+            *totals,
+            self._queue.ahead,
+            (totals[0] - self._before[0]) / passed,
+            (totals[1] - self._before[1]) / passed,
+        )
+
+    def close(self) -> None:
+        self._is_closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _set_timer(self) -> None:
+        mine = weakref.ref(self)  # the timer must not keep a dropped consumer alive
+
+        def on_timer() -> None:
+            meter = mine()
+            if meter is not None:
+                meter._on_timer()
+
+        self._timer = self._session.call_later(self._interval_s, on_timer)
+
+    def _on_timer(self) -> None:
+        if self._is_closed:
+            return
+        self._set_timer()
+        totals = self.totals()
+        messages, size, acks = (now - before for now, before in zip(totals, self._before, strict=True))
+        self._before, self._begun = totals, self._session.monotonic()
+        if messages or acks:
+            names = self._session.log_names()
+            self._session.client.log.info(
+                "Consumer %s of %s on %s, in %d s: received %d messages, %d bytes; sent %d acknowledgements. "
+                "In all: %d messages, %d bytes; %d acknowledgements",
+                *names.values(),
+                self._interval_s,
+                messages,
+                size,
+                acks,
+                *totals,
+                **names,
+            )

@@ -65,6 +65,10 @@ failpoints.declare("letter:before", "letter:stored", "letter:topic")
 
 REAL_TOPIC: Final = "REAL_TOPIC"
 ORIGIN_MESSAGE_ID: Final = "ORIGIN_MESSAGE_ID"
+REASON: Final = "DEAD_LETTER_REASON"
+"""Why the application failed. Not in Pulsar, whose dead letters do not say it."""
+_LONGEST_REASON: Final = 1000
+_MOST_REASONS: Final = 10_000
 
 
 def make_letter(message: Message[Any], properties: dict[str, str], deliver_at: int = 0) -> Letter:
@@ -91,6 +95,29 @@ def with_origin(message: Message[Any], properties: dict[str, str]) -> dict[str, 
     properties.setdefault(REAL_TOPIC, message.topic_name())
     properties.setdefault(ORIGIN_MESSAGE_ID, str(message.message_id()))
     return properties
+
+
+def reason_text(reason: str | BaseException | None) -> str:
+    """The value of the property with the reason: class and message of an exception, or a text; at most 1,000
+    characters.
+
+    >>> reason_text(ValueError("no tea")), reason_text("sold out"), reason_text(None), reason_text(OSError())
+    ('ValueError: no tea', 'sold out', '', 'OSError')
+    """
+    if isinstance(reason, BaseException):
+        kind = type(reason)
+        name = (
+            kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+        )
+        try:
+            text = str(reason)
+        except Exception as error:  # noqa: BLE001 - the code of an application
+            text = f"its text raised {type(error).__name__}"
+        reason = f"{name}: {text}" if text else name
+    check_type_or_none(str, reason, "reason")
+    # What UTF-8 cannot hold, as in the name of a file, would refuse the whole letter.
+    text = (reason or "").encode("utf-8", "backslashreplace").decode()
+    return text if len(text) <= _LONGEST_REASON else f"{text[: _LONGEST_REASON - 3]}..."
 
 
 def encryption_of(context: EncryptionContext | None) -> KeyNames:
@@ -343,6 +370,7 @@ class DeadLetters:
         self._candidates: dict[RawPosition, int] = {}  # with the epoch of each
         # Candidates that the application got; the others are fetched ahead.
         self._handed: set[RawPosition] = set()
+        self._reasons: dict[RawPosition, str] = {}  # why the application failed, of candidates
         self._dead: list[tuple[EntryView, int]] = []
         self._moving = threads.RLock()  # one move at a time, so that letters keep their order
 
@@ -368,6 +396,21 @@ class DeadLetters:
             if shown:
                 return shown
         return []
+
+    def note_reason(self, position: RawPosition, reason: str | BaseException | None) -> None:
+        """Record why the application gave an entry back, for the case that this was the last time."""
+        text = reason_text(reason)
+        if text and position in self._candidates:
+            self._reasons[position] = text
+            # Entries that could not be moved may have gone to another consumer.
+            if len(self._reasons) > _MOST_REASONS:
+                self._reasons.pop(next(iter(self._reasons)), None)
+
+    def note_timeout(self, positions: list[RawPosition], timeout_ms: int) -> None:
+        """Record that entries were not acknowledged in time, unless something else is known of them."""
+        for position in positions:
+            if position not in self._reasons:
+                self.note_reason(position, f"not acknowledged within {timeout_ms} ms")
 
     def note_handed(self, view: EntryView) -> None:
         """Record that the application gets the first message of an entry."""
@@ -411,6 +454,7 @@ class DeadLetters:
 
     def discard(self, position: RawPosition) -> None:
         self._candidates.pop(position, None)
+        self._reasons.pop(position, None)
         self._handed.discard(position)
         if self._dead:
             self._dead = [
@@ -420,6 +464,7 @@ class DeadLetters:
     def clear(self) -> None:
         self._candidates.clear()
         self._handed.clear()
+        self._reasons.clear()
         self._dead = []
 
     def close(self) -> None:
@@ -486,19 +531,24 @@ class DeadLetters:
         return failed
 
     def _letters(self, view: EntryView) -> list[Letter]:
-        origin = self._session.origin
+        origin, reason = self._session.origin, self._reasons.get((view.ledger_id, view.entry_id), "")
         letters = []
         for index in range(view.count):
             if is_skipped(view.skip, index) or (view.acked is not None and view.acked[index]):
                 continue
             message: Message[Any] = Message(view, index, origin)
-            letters.append(make_letter(message, with_origin(message, message.properties())))
+            properties = with_origin(message, message.properties())
+            if reason:
+                properties[REASON] = reason
+            letters.append(make_letter(message, properties))
         return letters
 
     def _acknowledge(self, moved: list[tuple[RawPosition, int]]) -> None:
         for epoch in sorted({epoch for _, epoch in moved}):
             positions = [position for position, letter_epoch in moved if letter_epoch == epoch]
             self._session.attachment.acknowledge(positions, epoch=epoch)
+            for position in positions:
+                self._reasons.pop(position, None)
 
 
 def dead_letter_topic_name(topic: str, subscription: str) -> str:
@@ -562,8 +612,18 @@ class RetryLetters:
         self._limit = limit
         self._wall_ms = wall_ms
 
-    def publish(self, message: Message[Any], delay_ms: int, properties: dict[str, str] | None) -> None:
+    def publish(
+        self,
+        message: Message[Any],
+        delay_ms: int,
+        properties: dict[str, str] | None,
+        reason: str | BaseException | None = None,
+    ) -> None:
         """Store the copy of a message, to be delivered after the delay.
+
+        Args:
+            message, delay_ms, properties: see `Consumer.reconsume_later`.
+            reason: why the application failed; None if it is not known.
 
         Raises:
             ValueError: a wrong type.
@@ -572,6 +632,8 @@ class RetryLetters:
         check_type(int, delay_ms, "delay_ms")
         delay_ms = max(0, delay_ms)
         copied = retry_properties(message, delay_ms, properties)
+        if text := reason_text(reason):
+            copied[REASON] = text
         if int(copied[RECONSUMETIMES]) > self._limit:
             producer, letter = self._dead, make_letter(message, copied)
         else:

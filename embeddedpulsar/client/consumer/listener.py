@@ -37,8 +37,10 @@ class ListenerTarget:
         delivery: Source,
         take: Callable[[], Message[Any]],
         log: ClientLog,
+        on_failure: Callable[[Message[Any], BaseException], object] | None = None,
     ) -> None:
         self.is_paused = False
+        self._on_failure: Final = on_failure
         self._owner = owner
         self._listener = listener
         self._delivery = delivery
@@ -130,8 +132,10 @@ class ListenerTarget:
             self.end_wait(True)  # the listener may run for a long time
             try:
                 self._listener(self._owner, message)
-            except BaseException:  # noqa: BLE001 - the user's code; the thread serves others too
+            except BaseException as error:  # noqa: BLE001 - the user's code; the thread serves others too
                 self._log.exception("The listener of %r failed on %r", self._owner, message)
+                if self._on_failure is not None:
+                    self._on_failure(message, error)
         return True
 
 

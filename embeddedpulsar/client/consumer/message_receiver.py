@@ -32,10 +32,10 @@ class MessageReceiver:
 
     Role: everything but the fast path of `Consumer.receive` and `Reader.read_next`. It refuses calls that
     ``pulsar-client`` refuses, takes messages of ``source`` by ``take``, and passes them to the interceptors,
-    with no lock held. Any thread may call the methods.
+    with no lock held. Any thread may call the methods. ``on_failure`` is called with what a listener raises.
     """
 
-    __slots__ = ("_awaited", "_client", "_config", "_listener", "_source", "_take")
+    __slots__ = ("_awaited", "_client", "_config", "_listener", "_on_failure", "_source", "_take")
 
     def __init__(
         self,
@@ -43,8 +43,10 @@ class MessageReceiver:
         config: ConsumerConfig | ReaderConfig,
         source: Source,
         take: Callable[[], Message[Any]],
+        on_failure: Callable[[Message[Any], BaseException], object] | None = None,
     ) -> None:
         self._client = client
+        self._on_failure = on_failure
         self._config = config
         self._source = source
         self._take = take
@@ -115,7 +117,7 @@ class MessageReceiver:
         """Return what calls ``listener`` with the messages, by turns that its user gives it."""
         with late_imports():  # few consumers have one
             from embeddedpulsar.client.consumer.listener import ListenerTarget
-        return ListenerTarget(owner, listener, self._source, self._take, self._client.log)
+        return ListenerTarget(owner, listener, self._source, self._take, self._client.log, self._on_failure)
 
     def stop(self) -> None:
         if self._listener is not None:

@@ -213,3 +213,66 @@ def test_a_failure_after_publishing_repeats(admin, client):
     assert letters.replay_all() == 3
     found = data(admin.topics().peek_messages("topic", "sub", 99))
     assert found == [b"0", b"1", b"2"] * 2
+
+
+@pytest.mark.in_memory
+def test_a_message_is_moved_to_the_dead_letters(admin, client):
+    """With keys, properties, event time and the reason. It is not delivered any more until it is replayed."""
+    consumer = client.subscribe("topic", "sub", ConsumerType.Shared, initial_position=EARLIEST)
+    with client.create_producer("topic") as producer:
+        ids = [
+            producer.send(b"%d" % number, {"till": "1"}, partition_key="k", event_timestamp=7)
+            for number in range(3)
+        ]
+    letters = admin.dead_letters("topic", "sub")
+    held = consumer.receive(1000)
+    letters.add(ids[1], "no price")
+    letters.add(held.message_id())
+    (second, first) = letters.list()
+    assert (second.origin_message_id, second.reason) == (str(ids[1]), "no price")
+    assert (first.origin_message_id, first.reason) == (str(ids[0]), "")
+    (message, _) = letters.peek(2)
+    assert (message.data(), message.partition_key(), message.event_timestamp()) == (b"1", "k", 7)
+    assert message.properties()["till"] == "1"
+    consumer.close()
+    with client.subscribe("topic", "sub", ConsumerType.Shared) as later:
+        assert data(receive_all(later)) == [b"2"]
+        for wrong in (ids[1], MessageId(-1, 77, 0)):
+            with pytest.raises(NotAllowedError, match="has no message"):
+                letters.add(wrong)
+        with pytest.raises(ValueError, match="reason is a text"):
+            letters.add(ids[2], OSError())  # type: ignore[arg-type]
+        letters.replay_all()
+        again = receive_all(later)
+        assert data(again) == [b"1", b"0"]
+        assert again[0].properties() == {"till": "1"}
+
+
+def test_messages_of_a_batch_are_moved_one_by_one(admin, client):
+    """Or the whole entry by its id."""
+    admin.topics().create_subscription("topic", "sub", MessageId.earliest)
+    with client.create_producer("topic", batching_enabled=True) as producer:
+        for number in range(4):
+            producer.send_async(b"%d" % number, None)
+        producer.flush()
+    ids = [message.message_id() for message in admin.topics().peek_messages("topic", "sub", 9)]
+    letters = admin.dead_letters("topic", "sub")
+    letters.add(ids[2])
+    assert data(admin.topics().peek_messages("topic", "sub", 9)) == [b"0", b"1", b"3"]
+    letters.add(MessageId(-1, ids[0].ledger_id(), ids[0].entry_id()))
+    assert data(letters.peek(9)) == [b"2", b"0", b"1", b"3"]
+    assert admin.topics().get_stats("topic").subscriptions["sub"].msg_backlog == 0
+
+
+def test_an_encrypted_message_is_not_moved(admin, client, tmp_path):
+    """Its copy would be ciphertext that no consumer could read."""
+    pytest.importorskip("cryptography", reason="the extra is not installed")
+    reader = key_files(tmp_path)
+    admin.topics().create_subscription("topic", "sub", MessageId.earliest)
+    with client.create_producer("topic", encryption_key="key", crypto_key_reader=reader) as producer:
+        message_id = producer.send(b"secret")
+    with pytest.raises(NotAllowedError, match="is encrypted"):
+        admin.dead_letters("topic", "sub").add(message_id)
+    assert admin.topics().get_stats("topic").subscriptions["sub"].msg_backlog == 1
+    admin.topics().skip_message("topic", "sub", message_id)
+    assert admin.topics().get_stats("topic").subscriptions["sub"].msg_backlog == 0

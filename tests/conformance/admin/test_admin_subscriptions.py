@@ -147,6 +147,75 @@ def test_what_is_acknowledged_is_not_counted(topics, topic):
     assert left(topics) == [3, 5]
 
 
+@pytest.mark.in_memory
+def test_one_message_is_skipped_by_its_id(topics, topic):
+    """In the middle, of a batch, a whole batch, chunked; only what is to be delivered."""
+    topics.create_subscription("topic", "sub", MessageId.earliest)
+    ids = topic.publish(3)
+    topics.skip_message("topic", "sub", ids[1])
+    assert left(topics) == [0, 2]
+    with pytest.raises(NotAllowedError, match=r"'sub' of .* has no message .*: it is acknowledged"):
+        topics.skip_message("topic", "sub", ids[1])
+    topic.publish_batch(3)
+    batch = [message.message_id() for message in topics.peek_messages("topic", "sub", 9)[2:]]
+    topics.skip_message("topic", "sub", batch[1])
+    assert left(topics) == [0, 2, 0, 2]
+    with pytest.raises(NotAllowedError, match="it is acknowledged"):
+        topics.skip_message("topic", "sub", batch[1])
+    topics.skip_message("topic", "sub", MessageId(-1, batch[0].ledger_id(), batch[0].entry_id()))
+    assert left(topics) == [0, 2]
+    for wrong in (MessageId.latest, MessageId.earliest, MessageId(-1, 99, 0), MessageId(-1, 1, 99)):
+        with pytest.raises(NotAllowedError, match="has no message"):
+            topics.skip_message("topic", "sub", wrong)
+    with pytest.raises(ValueError, match="named by its MessageId"):
+        topics.skip_message("topic", "sub", "1:0")
+    with pytest.raises(SubscriptionNotFound):
+        topics.skip_message("topic", "gone", ids[0])
+
+
+def test_a_chunked_message_is_skipped_whole(store_path):
+    """With all its parts."""
+    use_small_entries(store_path)
+    with Client(store_path) as client, Admin(store_path) as admin:
+        topics = admin.topics()
+        topics.create_subscription("topic", "sub", MessageId.earliest)
+        with client.create_producer("topic", chunking_enabled=True) as producer:
+            message_id = producer.send(payload(3000))
+        topics.skip_message("topic", "sub", message_id)
+        assert topics.get_stats("topic").subscriptions["sub"].msg_backlog == 0
+
+
+@pytest.mark.parametrize("kind", ACTIVE + CLAIMING)
+def test_a_message_that_a_consumer_holds_is_skipped(topics, topic, kind):
+    """It is not delivered again, and its acknowledgement does no harm. What was acknowledged just now is not
+    skipped."""
+    consumer = topic.consumer(consumer_type=kind)
+    ids = topic.publish(4)
+    held = [consumer.receive(1000) for _ in range(4)]
+    consumer.acknowledge(held[2])
+    topics.skip_message("topic", "sub", ids[1])
+    consumer.acknowledge(held[1])
+    with pytest.raises(NotAllowedError, match="it is acknowledged"):
+        topics.skip_message("topic", "sub", ids[2])
+    consumer.close()
+    assert left(topics) == [0, 3]
+
+
+def test_an_id_names_the_partition(topics, client):
+    """Of a partitioned topic."""
+    topics.create_partitioned_topic("parts", 2)
+    topics.create_subscription("parts", "sub", MessageId.earliest)
+    with client.create_producer("parts") as producer:
+        ids = [producer.send(b"%d" % number) for number in range(4)]
+    with pytest.raises(NotAllowedError, match="names none of its 2 partitions"):
+        topics.skip_message("parts", "sub", MessageId(-1, ids[0].ledger_id(), ids[0].entry_id()))
+    topics.skip_message("parts", "sub", ids[2])
+    backlogs = [
+        topics.get_stats(f"parts-partition-{index}").subscriptions["sub"].msg_backlog for index in range(2)
+    ]
+    assert backlogs[ids[2].partition()] == 1 and sum(backlogs) == 3
+
+
 @pytest.mark.parametrize("kind", ACTIVE)
 def test_an_active_consumer_goes_back(topics, topic, kind):
     """It gets again what it holds and is not skipped; acknowledgements behind stay, late ones do nothing."""

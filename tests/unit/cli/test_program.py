@@ -118,8 +118,18 @@ def test_subscriptions(call, store):
     assert len(backlog(store)) == 20
     assert call("subscriptions", "skip", "orders", "work", "-n", "3", "-y")[1] == "3 messages skipped\n"
     assert backlog(store)[0] == b"order 3"
+    assert call("subscriptions", "skip", "orders", "work")[0] == 2
+    assert call("subscriptions", "skip", "orders", "work", "-n", "1", "--id", "1:5")[0] == 2
+    assert call("subscriptions", "skip", "orders", "work", "--id", "5")[0] == 2
+    assert call("subscriptions", "skip", "orders", "work", "--id", "1:5", "--dry-run")[1].startswith(
+        "would skip message 1:5"
+    )
+    assert call("subscriptions", "skip", "orders", "work", "--id", "(1,5,-1,-1)", "-y")[0] == 0
+    status, _, err = call("subscriptions", "skip", "orders", "work", "--id", "1:5", "-y")
+    assert status == 1 and "it is acknowledged" in err
+    assert b"order 5" not in backlog(store)
     assert call("subscriptions", "expire", "orders", "work", "--older-than", "3600", "-y")[0] == 0
-    assert len(backlog(store)) == 17
+    assert len(backlog(store)) == 16
     assert call("subscriptions", "skip-all", "orders", "work", "-y")[0] == 0
     assert backlog(store) == []
     assert call("subscriptions", "reset", "orders", "work", "--to", "earliest", "-y")[0] == 0
@@ -152,6 +162,15 @@ def test_dead_letters(call, store):
     with Client(store) as client:
         client.create_producer("orders-work-DLQ").send(b"four")
     assert call("dlq", "purge", "orders", "work", "-y")[1] == "1 dead letters given up\n"
+    first = len(backlog(store))
+    add = ("dlq", "add", "orders", "work", "--id", "1:0", "--reason", "no\nprice")
+    assert call(*add, "--dry-run")[1].startswith("would move 1:0 of work of orders to ")
+    assert call(*add, "-y")[0] == 0
+    assert len(backlog(store)) == first - 1
+    assert json.loads(call("dlq", "list", "orders", "work", "--json")[1])[0]["reason"] == "no\nprice"
+    assert call("dlq", "list", "orders", "work")[1].splitlines()[1].endswith(" no")
+    assert "DEAD_LETTER_REASON=no" in call("dlq", "peek", "orders", "work", "-v")[1]
+    assert call("dlq", "purge", "orders", "work", "-y")[0] == 0
     assert json.loads(call("dlq", "list", "orders", "work", "--json")[1]) == []
 
 
@@ -504,6 +523,7 @@ VERBS = {
         "expire_messages": "expire",
         "get_subscriptions": "list",
         "reset_cursor": "reset",
+        "skip_message": "skip",
         "skip_messages": "skip",
         "skip_all_messages": "skip-all",
     },

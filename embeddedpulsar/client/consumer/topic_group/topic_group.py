@@ -80,6 +80,7 @@ class TopicGroup(Generic[M]):
         open_member: opens a topic, given its name, the number of topics so far, and whether it joined later.
         pattern: the pattern of further topics, or None.
         on_left: called with a member that leaves, before it is closed.
+        on_failure: called with what a listener raises.
     """
 
     def __init__(
@@ -91,6 +92,7 @@ class TopicGroup(Generic[M]):
         open_member: Callable[[str, int, bool], M],
         pattern: TopicPattern | None = None,
         on_left: Callable[[M], object] = id,
+        on_failure: Callable[[Message[Any], BaseException], object] | None = None,
     ) -> None:
         self._client = client
         self._config = config
@@ -105,7 +107,7 @@ class TopicGroup(Generic[M]):
         self.members: dict[str, M] = {}
         store = client.store
         self.delivery = GroupDelivery(store.mailbox, store.clock, self._on_lost)
-        self.receiver = MessageReceiver(client, config, self.delivery, self.delivery.pop_message)
+        self.receiver = MessageReceiver(client, config, self.delivery, self.delivery.pop_message, on_failure)
         names = [
             partition
             for topic, number in partitions.items()
@@ -451,7 +453,14 @@ class ConsumerGroup:
         self._writing = TurnTimer(client.scheduler.call_later, monotonic, config.ack_group_time_ms / 1000)
         self._has_pattern, self._named = pattern is not None, partitions
         self._group = TopicGroup(
-            client, config, self.consumer_name, partitions, self._attach, pattern, self._on_left
+            client,
+            config,
+            self.consumer_name,
+            partitions,
+            self._attach,
+            pattern,
+            self._on_left,
+            self.note_reason,
         )
         self.delivery = self._group.delivery
         self.receiver = self._group.receiver
@@ -603,20 +612,34 @@ class ConsumerGroup:
         if topic is not None:
             self._each(lambda child: child.acknowledge_cumulative(message), topic)
 
-    def negative_acknowledge(self, message: Message[Any] | MessageId) -> None:
+    def negative_acknowledge(
+        self, message: Message[Any] | MessageId, reason: str | BaseException | None = None
+    ) -> None:
         topic = None if self.delivery.closed_text else self._topic_to_tell(message)
         if topic is not None:
-            self._each(lambda child: child.negative_acknowledge(message), topic)
+            self._each(lambda child: child.negative_acknowledge(message, reason), topic)
+
+    def note_reason(self, message: Message[Any], reason: BaseException) -> None:
+        """Record why the listener failed, for the case that the message becomes a dead letter."""
+        topic = None if self.delivery.closed_text else self._topic_to_tell(message)
+        if topic is not None:
+            self._each(lambda child: child.note_reason(message, reason), topic)
 
     def reconsume_later(
-        self, message: Message[Any], delay_ms: int, properties: dict[str, str] | None, *, cumulative: bool
+        self,
+        message: Message[Any],
+        delay_ms: int,
+        properties: dict[str, str] | None,
+        reason: str | BaseException | None = None,
+        *,
+        cumulative: bool,
     ) -> None:
         topic = self._topic(message) if isinstance(message, Message) else None
         names = [topic] if topic is not None else list(self.children)
         core = next(filter(None, map(self.children.get, names)), None)
         if core is None:
             raise OperationNotSupported(f"the topic of {message!r} was deleted, or there is none")
-        core.reconsume_later(message, delay_ms, properties, cumulative=cumulative)
+        core.reconsume_later(message, delay_ms, properties, reason, cumulative=cumulative)
 
     def last_message_id(self) -> MessageId:
         raise OperationNotSupported("a consumer of several topics has no last message; ask for one topic's")
