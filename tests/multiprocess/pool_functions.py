@@ -30,6 +30,12 @@ def double(number: Any) -> Any:
     return number * 2
 
 
+def slow_double(number: int) -> int:
+    """The same, in some time."""
+    time.sleep(0.005)
+    return number * 2
+
+
 def same(*args: Any, **kwargs: Any) -> Any:
     """What it is called with."""
     return [*args, kwargs]

@@ -6,6 +6,7 @@ import asyncio
 import concurrent.futures
 import itertools
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -244,6 +245,24 @@ def test_a_killed_worker(tmp_path: Path):
         wait_until(lambda: len(lines(begun)) == 2)
         (tmp_path / "release").touch()
         assert waiting.result(60) == "waited"
+    assert_clean_after_kills(root)
+
+
+@pytest.mark.parametrize(
+    ("tasks", "kills"),
+    [(300, 3), pytest.param(10_000, 60, marks=[pytest.mark.slow, pytest.mark.timeout(900)])],
+)
+def test_nothing_is_lost_by_kills(tasks: int, kills: int, tmp_path: Path):
+    """Every result comes while workers are killed again and again, within tasks and between them."""
+    root, chance = tmp_path / "store", random.Random(tasks)
+    with Executor(root, max_workers=2, max_worker_deaths=kills) as executor:
+        futures = [executor.submit(functions.slow_double, number) for number in range(tasks)]
+        pause_s = 0.3 if kills < 10 else 1.0
+        for _ in range(kills):
+            time.sleep(pause_s * chance.random())
+            for pid in executor.worker_pids()[:1]:
+                os.kill(pid, signal.SIGKILL)
+        assert [future.result(600) for future in futures] == [2 * number for number in range(tasks)]
     assert_clean_after_kills(root)
 
 
