@@ -329,7 +329,9 @@ class _Results:
             history.seek(max(0, since_ms - _MARGIN_MS))
             for message in history:
                 texts = message.properties()
-                is_kept = message.publish_timestamp() >= expired_ms
+                # What is older than results are kept is there by chance. That a task was begun still counts.
+                is_end = texts["event"] in (DONE, FAILED)
+                is_kept = not is_end or message.publish_timestamp() >= expired_ms
                 if position_of(message.message_id()) > self._last:
                     break
                 if texts["task"] == key and is_kept:

@@ -187,9 +187,10 @@ class Worker:
         self._topics: Final = topics
         self._deadlines: Final = deadlines
         self._log: Final = TaskLog(client, topics)
+        # From the first one that is retained: the task of a cancellation that is under way may still come.
+        # Before the consumer, which brings tasks.
+        self._hints: Final = client.create_reader(topics.cancels, MessageId.earliest)
         self._consumer: Final[Consumer[bytes]] = self._log.consumer(f"worker-{os.getpid()}", prefetch)
-        # Only what is cancelled from now on. What was cancelled before is acknowledged, and does not come.
-        self._hints: Final = client.create_reader(topics.cancels, MessageId.latest)
         self._hinted: Final[dict[tuple[str, int], tuple[int, tuple[int, int]]]] = {}
 
     def run(self, stopped: threads.Event, max_tasks: int = 0) -> None:
