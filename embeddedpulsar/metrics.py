@@ -76,9 +76,7 @@ _TOPIC: Final = (
     _Column("pulsar_storage_offloaded_size", "gauge", "Bytes of them in an offload location."),
     _Column("pulsar_storage_backlog_size", "gauge", "Bytes from the first message not acknowledged on."),
     _Column("pulsar_storage_backlog_age_seconds", "gauge", "Age of that message; -1 for none.", _earliest),
-    _Column(
-        "pulsar_publish_rate_limit_times", "gauge", "Times that a producer waited for the publish rate."
-    ),
+    _Column("pulsar_publish_rate_limit_times", "gauge", "Times that a producer waited for the publish rate."),
     _Column("pulsar_txn_tb_active_total", "gauge", "Open transactions with messages in the topic."),
     _Column("pulsar_txn_tb_committed_total", "counter", "Transactions that were committed."),
     _Column("pulsar_txn_tb_aborted_total", "counter", "Transactions that were aborted."),

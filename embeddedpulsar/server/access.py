@@ -14,7 +14,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse, RedirectResponse, Response
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -52,6 +52,7 @@ class Access:
         token: None: the application around it knows its users.
         hosts: names in ``Host`` that are served, beside addresses and ``localhost``; ``*`` for all.
         allow_changes: whether methods other than GET are let through.
+        looks_only: whether a request of such a method and path changes nothing all the same.
     """
 
     def __init__(
@@ -61,11 +62,13 @@ class Access:
         token: str | None,
         hosts: Iterable[str],
         allow_changes: bool,
+        looks_only: Callable[[str, str], bool],
     ) -> None:
         self._app: Final = app
         self._token: Final = token
         self._hosts: Final = frozenset(host.lower() for host in hosts)
         self._allow_changes: Final = allow_changes
+        self._looks_only: Final = looks_only
         # Cookies are shared by all ports of a host, so the name tells servers apart. What the cookie has is
         # not the token: it opens this server and nothing else that knows the token.
         digest = "" if token is None else _digest(token, "name")[:12]
@@ -108,7 +111,7 @@ class Access:
             return None
         if _is_of_another_site(headers, scope["scheme"]):
             return _refusal(403, "a page of another site sent this request")
-        if self._allow_changes:
+        if self._allow_changes or self._looks_only(method, path):
             return None
         return _refusal(403, "nothing may be changed here; see `--allow-changes` of embeddedpulsar serve")
 

@@ -10,7 +10,7 @@ from starlette.middleware import Middleware
 from starlette.responses import JSONResponse
 
 from embeddedpulsar.exceptions import PulsarException
-from embeddedpulsar.server import console, health
+from embeddedpulsar.server import console, health, rest
 from embeddedpulsar.server.access import Access
 from embeddedpulsar.server.served import Served
 
@@ -24,7 +24,11 @@ if TYPE_CHECKING:
 
     from embeddedpulsar.client.client import Client
 
-ROUTES: Final[tuple[Callable[[Served], Sequence[BaseRoute]], ...]] = (health.routes, console.routes)
+ROUTES: Final[tuple[Callable[[Served], Sequence[BaseRoute]], ...]] = (
+    health.routes,
+    console.routes,
+    rest.routes,
+)
 """What an application consists of: functions that make the routes of one subject."""
 
 
@@ -79,7 +83,13 @@ def create_app(
             served.stop()
             served.close()
 
-    access = Middleware(Access, token=token, hosts=tuple(hosts), allow_changes=allow_changes)
+    access = Middleware(
+        Access,
+        token=token,
+        hosts=tuple(hosts),
+        allow_changes=allow_changes,
+        looks_only=rest.looks_only,
+    )
     app = Starlette(
         routes=[route for factory in ROUTES for route in factory(served)],
         middleware=[access],
