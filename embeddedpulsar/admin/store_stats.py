@@ -72,7 +72,7 @@ class TopicScan(Generic[R]):
 
     def __init__(self, rested: Callable[[R], R | None]) -> None:
         self._rested: Final = rested
-        self._known: dict[str, tuple[bytes, R]] = {}
+        self._known: dict[str, tuple[bytes, R, R | None]] = {}
         self._catalog: tuple[int, ...] = ()
         self._topics: list[TopicAtRest] = []
         self._files: dict[str, tuple[int, list[str]]] = {}
@@ -95,18 +95,16 @@ class TopicScan(Generic[R]):
         """
         topics, total = self._in_turn(root), len(self._topics)
         end = None if budget_s is None else timing.SYSTEM_CLOCK.monotonic() + budget_s
-        known: dict[str, tuple[bytes, R]] = {}
+        known: dict[str, tuple[bytes, R, R | None]] = {}
         result: Scan[R] = Scan()
         start, reads = "", 0
         for number, topic in enumerate(topics):
             if progress is not None:
                 progress(f"looking at topic {number + 1:,} of {total:,}")
             before, words = self._known.get(topic.name), self._words(topic)
-            if before is not None and before[0] == words:
-                rested = self._rested(before[1])
-                if rested is not None:
-                    known[topic.name] = (words, rested)
-                    continue
+            if before is not None and before[2] is not None and before[0] == words:
+                known[topic.name] = (words, before[2], before[2])
+                continue
             # At least one topic is read, so that any budget comes to an end of them.
             is_over = end is not None and reads > 0 and timing.SYSTEM_CLOCK.monotonic() > end
             if start or is_over:
@@ -116,12 +114,14 @@ class TopicScan(Generic[R]):
                 continue
             reads += 1
             try:
-                known[topic.name] = (words, read(topic.name))
+                value = read(topic.name)
             except (TopicNotFound, FileNotFoundError):
                 continue  # it was deleted meanwhile
             # A topic that is damaged or denied must not hide the others.
             except (PulsarException, OSError) as error:
                 result.unread.append(UnreadTopic(topic.name, str(error)))
+            else:
+                known[topic.name] = (words, value, self._rested(value))
         # Replaced as a whole, so topics that were deleted are forgotten.
         self._known, self._start = known, start
         result.known.update(

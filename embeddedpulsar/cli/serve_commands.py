@@ -115,8 +115,13 @@ def serve(
 
 
 @click.command()
-@click.option("--topics", type=click.IntRange(min=0), default=100, show_default=True,
-    help="Most topics with series of their own.")  # fmt: skip
+@click.option(
+    "--topics",
+    type=click.IntRange(min=0),
+    default=100,
+    show_default=True,
+    help="Most topics with series of their own.",
+)
 @click.option("--dashboard", is_flag=True, help="Print the dashboard for Grafana instead, as JSON.")
 @pass_store
 def metrics(store: OpenedStore, topics: int, dashboard: bool) -> None:
@@ -176,6 +181,15 @@ def _listener(address: tuple[str, int]) -> socket.socket:
         raise click.ClickException(f"cannot listen on {address[0]}:{address[1]}: {reason}") from e
 
 
+def _notify(state: str) -> None:
+    """Tell systemd how a service of ``Type=notify`` stands, if it asks for that."""
+    address = os.environ.get("NOTIFY_SOCKET", "")
+    if address:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+            # A name that begins with @ is in no directory: its first byte is 0.
+            sender.sendto(state.encode(), f"\0{address[1:]}" if address.startswith("@") else address)
+
+
 async def _run(app: Starlette, listener: socket.socket) -> None:
     """Serve until a signal asks for the end, and answer what has begun. A second signal does not wait."""
     with late_imports():
@@ -188,6 +202,10 @@ async def _run(app: Starlette, listener: socket.socket) -> None:
         async def serve(self, sockets: list[socket.socket] | None = None) -> None:
             await self._serve(sockets)
 
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets)
+            _notify("READY=1")
+
     config = uvicorn.Config(
         app, log_config=None, access_log=False, server_header=False, timeout_graceful_shutdown=_DRAIN_S
     )
@@ -198,6 +216,7 @@ async def _run(app: Starlette, listener: socket.socket) -> None:
         server.force_exit = server.should_exit
         server.should_exit = True
         app.state.served.stop()
+        _notify("STOPPING=1")
 
     numbers = [
         number

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import urllib.request
@@ -75,6 +76,20 @@ def test_from_its_begin_to_its_end(store: Path, number: int):
         assert process.wait(30) == 0
         assert process.stdout is not None
         assert process.stdout.read() == "served; all requests were answered\n"
+
+
+def test_what_systemd_is_sent(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """That it is ready when it answers, and that it stops."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as receiver:
+        receiver.bind(str(tmp_path / "notify"))
+        receiver.settimeout(30)
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        with serving(store, *ANY_PORT) as (process, line):
+            assert receiver.recv(100) == b"READY=1"
+            assert get(f"{line.split()[-1].partition('?')[0]}healthz")[0] == 200
+            process.terminate()
+            assert receiver.recv(100) == b"STOPPING=1"
+            assert process.wait(30) == 0
 
 
 def test_a_token_in_a_file(store: Path, tmp_path: Path):

@@ -11,19 +11,19 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("prometheus_client")
+prometheus_client = pytest.importorskip("prometheus_client")
 
-from prometheus_client import CollectorRegistry
-from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client import CollectorRegistry, generate_latest  # noqa: E402
+from prometheus_client.parser import text_string_to_metric_families  # noqa: E402
 
-from embeddedpulsar import Admin, AlreadyClosed, Client, ConsumerDeadLetterPolicy, ConsumerType
-from embeddedpulsar.admin import store_stats
-from embeddedpulsar.functions import FunctionConfig, LocalRunner
-from embeddedpulsar.metrics import OTHERS, StoreCollector, collector, exposition
-from embeddedpulsar.testing import ManualClock
-from embeddedpulsar.testing.trial_store import trial_store
-from tests.source_tree import PACKAGE
-from tests.support.damaged_files import flip
+from embeddedpulsar import Admin, AlreadyClosed, Client, ConsumerDeadLetterPolicy, ConsumerType  # noqa: E402
+from embeddedpulsar.admin import store_stats  # noqa: E402
+from embeddedpulsar.functions import FunctionConfig, LocalRunner  # noqa: E402
+from embeddedpulsar.metrics import OTHERS, StoreCollector, collector, exposition, text_of  # noqa: E402
+from embeddedpulsar.testing import ManualClock  # noqa: E402
+from embeddedpulsar.testing.trial_store import trial_store  # noqa: E402
+from tests.source_tree import PACKAGE  # noqa: E402
+from tests.support.damaged_files import flip  # noqa: E402
 
 ORDERS = "persistent://public/default/orders"
 RECORDED = Path(__file__).parent.parent / "beside_pulsar" / "metric_labels.json"
@@ -309,6 +309,24 @@ def test_a_damaged_topic(root: Path):
     assert scrape.value("pulsar_in_messages_total") == 1
     assert scrape.value("embeddedpulsar_topics_unread") == 1
     assert scrape.value("pulsar_broker_topics_count") == 2
+
+
+def test_the_text_is_that_of_the_library(root: Path):
+    """To the byte, whatever a name has."""
+    with Client(root) as client, Admin(root) as admin:
+        for name in ('a "quoted" \\ name', "ä ☃", "plain"):
+            client.subscribe(name, 's"ub').close()
+        metrics = collector(admin).collect()
+
+    class Collected:
+        """Gives what was collected."""
+
+        def collect(self) -> list[Any]:
+            return metrics
+
+    registry = CollectorRegistry()
+    registry.register(Collected())
+    assert text_of(metrics).encode() == generate_latest(registry)
 
 
 def test_in_a_registry(root: Path):
