@@ -549,7 +549,7 @@ def answer(served: Served, method: str, parts: list[str], query: dict[str, str],
     if match is None:
         path = f"/admin/{'/'.join(parts)}"
         if not rows:
-            return JSONResponse({"reason": f"{path} is not served here; see docs/rest.md"}, 404)
+            return JSONResponse({"reason": f"{path} is not served here; see docs/admin-rest.md"}, 404)
         allowed = {"allow": ", ".join(sorted(rows))}
         return JSONResponse({"reason": f"{path} has no {method}"}, 405, allowed)
     row, variables = match
