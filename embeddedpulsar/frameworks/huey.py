@@ -137,14 +137,14 @@ class EmbeddedPulsarStorage(BaseStorage):  # type: ignore[misc]
         """Close the store. Tasks that are not acknowledged go to other workers. The next use opens it."""
         try:
             self._lock.acquire()
-            self._queue.close()
-            self._producers, self._queue = {}, _Queue()
-            self._data.close()
-            self._schedule.close()
-            self._levels.close()
-            self._store.close()
+            queue, self._queue, self._producers = self._queue, _Queue(), {}
         finally:
             self._lock.release()
+        # Not within the lock, which a thread that is about to wait in the queue may need.
+        queue.close()
+        for table in (self._data, self._schedule, self._levels):
+            table.close()
+        self._store.close()
 
     # -- the queue ---------------------------------------------------------------------------------------
 
@@ -500,8 +500,13 @@ class _Queue:
                     opened.close()
             except AlreadyClosed:
                 continue  # with its client, or it is that of the parent before a fork
+        # A thread that waits in the loop ends with the consumers. After a fork the turn may be held for ever.
         if self._loop is not None and self.pid == os.getpid():
-            self._loop.close()
+            try:
+                self._turn.acquire()
+                self._loop.close()
+            finally:
+                self._turn.release()
 
 
 class EmbeddedPulsarHuey(Huey):  # type: ignore[misc]

@@ -209,6 +209,8 @@ class JobTable:
         self._lock = threads.RLock()
         self._values: dict[str, tuple[int, bytes]] = {}
         self._ends: list[tuple[int, str]] = []
+        # Keys without a value whose last message is one that expired. Compaction would keep that for ever.
+        self._expired: dict[str, None] = {}
         self._version = 0
         self._producer: Producer[Any] | None = None
         self._reader: Reader[Any] | None = None
@@ -349,6 +351,7 @@ class JobTable:
             # Without a fork there is none, and after one it is closed: it is that of the parent.
             self._values.clear()
             self._ends.clear()
+            self._expired.clear()
             self._reader = self._store.client.create_reader(
                 self._topic, MessageId.earliest, is_read_compacted=True
             )
@@ -362,10 +365,13 @@ class JobTable:
             # A later value of the key has an end of its own.
             if self._values.get(key, (0, b""))[0] == end_ms:
                 del self._values[key]
+                if self._retention_ms is None:
+                    self._expired[key] = None
 
     def _apply(self, message: Message[Any]) -> None:
         key, payload = message.partition_key(), message.data()
         self._version += 1
+        self._expired.pop(key, None)
         if not payload:
             self._values.pop(key, None)
             return
@@ -440,9 +446,23 @@ class JobTable:
         lock = self._file_lock or self._opened_lock()
         try:
             lock.acquire()
-            return step()
+            result = step()
+            if self._expired:
+                self._remove_expired()
+            return result
         finally:
             lock.release()
+
+    def _remove_expired(self) -> None:
+        """Remove what expired, which another process may have done. No other caller sets a key meanwhile."""
+        try:
+            self._lock.acquire()
+            self._refresh()
+            for key in self._expired:
+                self._send(key, None)
+            self._expired.clear()
+        finally:
+            self._lock.release()
 
     def _opened_lock(self) -> FileLock:
         try:

@@ -18,7 +18,7 @@ from huey.api import chord
 from huey.constants import EmptyData
 from huey.exceptions import TaskException
 
-from embeddedpulsar import Admin
+from embeddedpulsar import Admin, AlreadyClosed
 from embeddedpulsar.frameworks.huey import EmbeddedPulsarHuey, EmbeddedPulsarStorage
 from embeddedpulsar.testing.trial_store import assert_clean
 from tests.children import in_child
@@ -280,3 +280,19 @@ def test_wrong_arguments():
     for name in ("read_timeout", "expire_time"):
         with pytest.raises(ValueError, match=name):
             EmbeddedPulsarStorage("x", service_url="memory://x", **{name: 0})
+
+
+def test_closing_while_a_thread_waits(root: str, closing: ExitStack):
+    """The thread ends with an error of the closed consumer, and the storage can be used again."""
+    storage = storage_of(root, closing)
+    storage.enqueue(b"first")
+    assert storage.dequeue() == b"first"
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(storage.dequeue)
+        while not storage._queue._turn.locked():
+            storage.queue_size()
+        storage.close()
+        with pytest.raises(AlreadyClosed):
+            waiting.result(20)
+    storage.enqueue(b"second")
+    assert storage.dequeue() == b"second"

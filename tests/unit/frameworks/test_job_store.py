@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from embeddedpulsar import Client, CorruptionError
+from embeddedpulsar import Client, CorruptionError, MessageId
 from embeddedpulsar.frameworks.job_store import JobStore, JobTable
 from embeddedpulsar.testing.manual_clock import ManualClock
 from embeddedpulsar.testing.trial_store import assert_clean
@@ -60,6 +60,23 @@ def test_values_expire(root: str, closing: ExitStack):
         assert mine.items() == other.items() == {"again": b"2"}
         clock.advance(9.0)
         assert other.items() == {}
+
+
+def test_what_expired_is_removed_from_a_compacted_topic(root: str, closing: ExitStack):
+    """By the next step of any process, once; not if the key has a value again."""
+    with ManualClock() as clock:
+        mine, other = table_of(root, closing), table_of(root, closing)
+        for key in ("gone", "again"):
+            mine.put_alone(key, b"1", ttl_ms=1000)
+        assert len(other) == 2
+        clock.advance(1.0)
+        assert mine.put_if_absent("again", b"2") and len(other) == 1
+        for table in (other, mine):
+            table.put_alone("next", b"3")
+        with Client(root) as client, client.create_reader("table", MessageId.earliest) as reader:
+            messages = [(message.partition_key(), len(message.data())) for message in reader]
+    assert messages.count(("gone", 0)) == 1 and messages.count(("again", 0)) == 0
+    assert mine.items() == {"again": b"2", "next": b"3"}
 
 
 def test_steps_of_several_threads_and_tables(root: str, closing: ExitStack):
