@@ -27,6 +27,7 @@ LONE_BASES: dict[str, str] = {
     "ActiveAttachment": "a consumer of a persistent topic; those of others differ in few methods",
     "SharedAttachment": "likewise",
     "TopicControl": "the words of its subclass are in memory: it is for a store that is only looked at",
+    "ResultBackend": "ours for Celery has the name of a base class of dramatiq",
     "ForeignFileError": "one of the reasons is told from the others, because a store can be looked at then",
 }
 
@@ -65,6 +66,7 @@ VAGUE_VERBS = frozenset(
 # Method of the public API -> why it has the name.
 VAGUE_METHODS: dict[str, str] = {
     "embeddedpulsar.admin.activity.ActivityWatch.look": "public, and what a watch does",
+    "embeddedpulsar.frameworks.celery.ResultBackend.forget": "of the interface of Celery",
     "embeddedpulsar.functions.supervisor.Supervisor.look": "public",
 }
 

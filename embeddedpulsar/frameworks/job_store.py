@@ -36,6 +36,9 @@ WORKERS: Final = "workers"
 
 _HEADER: Final = struct.Struct(">Q")
 _MINUTE_MS: Final = 60_000
+# What results begin with.
+_FINAL: Final = b"F"
+_PASSING: Final = b"P"
 # Bytes of new records after which the newest of each key are compacted.
 _COMPACT_AT: Final = 16 << 20
 
@@ -496,3 +499,38 @@ class JobTable:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+class ResultTable(JobTable):
+    """A table of results, in which a final one stays: a task that is run twice, since its worker was killed,
+    does not replace what it had.
+
+    Example:
+        >>> store = JobStore("memory://results")
+        >>> table = ResultTable(store, "results", retention_ms=60_000)
+        >>> for value in (b"running", b"done", b"running again"):
+        ...     table.put_result("task-1", value, is_final=value == b"done")
+        >>> table.get("task-1")
+        b'done'
+        >>> table.close()
+        >>> store.close()
+    """
+
+    def put_result(self, key: str, value: bytes, *, is_final: bool) -> None:
+        """Set a result, unless it has a final one."""
+        self.put(key, (_FINAL if is_final else _PASSING) + value)
+
+    def get(self, key: str) -> bytes | None:
+        """Return a result; None if there is none, or it expired."""
+        value = super().get(key)
+        return None if value is None else value[1:]
+
+    @staticmethod
+    def result_of(record: bytes) -> bytes:
+        """Return the result in a message of the topic."""
+        return record[_HEADER.size + 1 :]
+
+    def _apply(self, message: Message[Any]) -> None:
+        present = self._values.get(message.partition_key())
+        if present is None or not present[1].startswith(_FINAL) or not message.data():
+            super()._apply(message)

@@ -29,6 +29,8 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 # Module -> the package that it cannot be imported without.
 OF_FRAMEWORKS = {
+    "embeddedpulsar.frameworks.celery": "celery",
+    "embeddedpulsar.frameworks.django": "django",
     "embeddedpulsar.frameworks.dramatiq": "dramatiq",
     "embeddedpulsar.frameworks.faststream": "faststream",
     "embeddedpulsar.frameworks.faststream_parts": "faststream",

@@ -53,6 +53,18 @@ class Framework(NamedTuple):
 
 _APPS: Final = "tests.storms.framework_apps"
 FRAMEWORKS: Final[dict[str, Framework]] = {
+    "celery": Framework(
+        "celery",
+        f"{_APPS}.celery_app",
+        ("celery", "-A", f"{_APPS}.celery_app", "worker", "-c", "2", "--without-gossip", "--without-mingle"),
+        tuple(f"public/kombu/celery{suffix}" for suffix in ("", ";priority-3", ";priority-6", ";priority-9")),
+    ),
+    "django": Framework(
+        "django",
+        f"{_APPS}.django_app",
+        ("embeddedpulsar.frameworks.django", "worker", "--settings", f"{_APPS}.django_settings"),
+        ("public/django/default",),
+    ),
     "taskiq": Framework(
         "taskiq",
         f"{_APPS}.taskiq_app",
@@ -119,16 +131,19 @@ class FrameworkStorm:
             stdout=subprocess.PIPE,
             text=True,
         )
-        kills = 0
+        kills = done_before = 0
         try:
             for _ in range(_WORKERS):
                 self._workers.append(self._start())
             while client.poll() is None:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     client.wait(_KILL_EACH_S)
-                if client.poll() is None and (most_kills is None or kills < most_kills) and self._is_busy():
+                # Tasks were run since the last kill: where workers take long to start, all would be starting.
+                done = len(self._done())
+                is_due = most_kills is None or kills < most_kills
+                if client.poll() is None and is_due and done > done_before:
                     self._kill(self._chance.randrange(_WORKERS))
-                    kills += 1
+                    kills, done_before = kills + 1, done
                 if progress is not None:
                     progress(self.report.title, len(self._done()), tasks)
         finally:
@@ -138,10 +153,6 @@ class FrameworkStorm:
         self.report.figures["kills"] = kills
         self.report.figures["seconds"] = round(time.monotonic() - begun, 1)
         return self.report
-
-    def _is_busy(self) -> bool:
-        """Whether a task was run: the first kill hits a worker at work, not one that is starting."""
-        return bool(self._done())
 
     def _start(self) -> subprocess.Popen[bytes]:
         with open(self._log, "ab") as log:
