@@ -14,18 +14,25 @@ import contextlib
 import json
 import os
 from collections import OrderedDict
-from datetime import UTC, datetime
 from queue import Empty
 from typing import TYPE_CHECKING
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 
 from embeddedpulsar import exceptions
 from embeddedpulsar.admin.admin import Admin
 from embeddedpulsar.client.client import Client
 from embeddedpulsar.client.consumer.consumer_selector import ConsumerSelector
+from embeddedpulsar.client.consumer.due_entries import MultiplierRedeliveryBackoff
 from embeddedpulsar.enums import ConsumerType, InitialPosition, SubscriptionMode
 from embeddedpulsar.frameworks.engine import SYSTEM_CLOCK, threads
-from embeddedpulsar.frameworks.kombu_loop import LONGEST_WAIT_S, SCHEME, LoopWatch, parse_connection
+from embeddedpulsar.frameworks.kombu_loop import (
+    LONGEST_WAIT_S,
+    SCHEME,
+    LoopWatch,
+    due_ms_of,
+    parse_connection,
+    topic_part,
+)
 from embeddedpulsar.message_id import MessageId
 from embeddedpulsar.policy_values import InactiveTopicPolicies
 
@@ -52,49 +59,14 @@ PRIORITY_STEPS: Final = (0, 3, 6, 9)
 
 _SUBSCRIPTION: Final = "workers"
 _TRANSIENT: Final = "-transient"
-_SAFE: Final = "@:+=,!~ "
-_LONGEST_NAME: Final = 180
 _INACTIVE_S: Final = 60
 _PRODUCERS: Final = 128
 """Topics to which a connection keeps producers attached."""
-_REDELIVERY_MS: Final = 100
+_AT_ONCE: Final = MultiplierRedeliveryBackoff(0, 0, 2)
+_REQUEUED_S: Final = 0.1
+"""How long a message that was requeued may take to be there again."""
 
 monotonic = SYSTEM_CLOCK.monotonic
-
-
-def _topic_part(name: str) -> str:
-    """Return the name of a queue as part of the name of a topic, in which it is unique.
-
-    >>> _topic_part("celery@host.celery.pidbox"), _topic_part("a/b;c"), _topic_part("x-partition-3")
-    ('celery@host.celery.pidbox', 'a%2Fb%3Bc', 'x%2Dpartition-3')
-    """
-    text = quote(name, safe=_SAFE).replace("-partition-", "%2Dpartition-")
-    if text.startswith("__"):
-        text = "%5F" + text[1:]
-    if len(text) > _LONGEST_NAME:
-        raise exceptions.InvalidTopicName(
-            f"the name of the queue or exchange {name[:40]!r}... takes {len(text)} characters in the name "
-            f"of a topic, and at most {_LONGEST_NAME} are allowed; choose a shorter one"
-        )
-    return text
-
-
-def _due_ms(message: dict[str, Any]) -> int:
-    """Return when a message is due, in ms since 1970, by its header ``eta`` of Celery; 0 for at once."""
-    headers = message.get("headers") or {}
-    eta = headers.get("eta")
-    if not eta:
-        return 0
-    if isinstance(eta, str):
-        try:
-            eta = datetime.fromisoformat(eta)
-        except ValueError:
-            return 0  # the worker reports it, with the task
-    if not isinstance(eta, datetime):
-        return 0
-    if eta.tzinfo is None:
-        eta = eta.replace(tzinfo=UTC)
-    return round(eta.timestamp() * 1000)
 
 
 class QoS(virtual.QoS):  # type: ignore[misc]  # kombu has no types
@@ -113,7 +85,7 @@ class QoS(virtual.QoS):  # type: ignore[misc]  # kombu has no types
         self.channel.connection_changed()
 
     def reject(self, delivery_tag: str, requeue: bool = False) -> None:
-        """Drop a message, or have it redelivered in a tenth of a second, marked as such."""
+        """Drop a message, or have it redelivered in some milliseconds, marked as such."""
         self.channel.finish(delivery_tag, is_done=not requeue)
         self._quick_ack(delivery_tag)
         self.channel.connection_changed()
@@ -159,6 +131,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
         self._held: dict[str, tuple[Consumer[bytes], Message[bytes]]] = {}
         self._without_acks: set[str] = set()
         self._turn = 0
+        self._requeued_at = -_REQUEUED_S
 
     # -- topics --------------------------------------------------------------------------------------------
 
@@ -168,13 +141,19 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
 
     def _topic(self, queue: str, step: int = 0) -> str:
         suffix = f";priority-{step}" if step else ""
-        return f"persistent://{self.connection.namespace}/{_topic_part(queue)}{suffix}"
+        return f"persistent://{self.connection.namespace}/{topic_part(queue)}{suffix}"
 
-    def _transient_topic(self, queue: str) -> str:
-        return f"persistent://{self.connection.namespace}{_TRANSIENT}/{_topic_part(queue)}"
+    def _transient_topic(self, queue: str, step: int = 0) -> str:
+        suffix = f";priority-{step}" if step else ""
+        return f"persistent://{self.connection.namespace}{_TRANSIENT}/{topic_part(queue)}{suffix}"
+
+    def _transient_topics(self, queue: str) -> list[str]:
+        """The topics of a transient queue by falling priority, several if it was declared with some."""
+        topics = [self._transient_topic(queue, step) for step in self._steps]
+        return [topic for topic in topics[:-1] if self.connection.subscriptions(topic)] + topics[-1:]
 
     def _exchange_topic(self, exchange: str) -> str:
-        return f"persistent://{self.connection.namespace}/exchange;{_topic_part(exchange)}"
+        return f"persistent://{self.connection.namespace}/exchange;{topic_part(exchange)}"
 
     def _is_transient(self, queue: str) -> bool:
         """Whether a queue ends with the connection that declared it."""
@@ -206,7 +185,8 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
         if ttl_ms is not None:
             transport.ttl_ms[queue] = int(ttl_ms)
         if kwargs.get("auto_delete") or kwargs.get("exclusive"):
-            transport.attach_transient(queue, self._transient_topic(queue))
+            steps = self._steps if arguments.get("x-max-priority") else (0,)
+            transport.attach_transient(queue, [self._transient_topic(queue, step) for step in steps])
             return
         self._make_durable(queue)
         topics = transport.admin.topics()
@@ -302,14 +282,17 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
 
     def _put(self, queue: str, message: dict[str, Any], **kwargs: Any) -> None:
         transport = self.connection
-        due_ms = _due_ms(message)
+        due_ms = due_ms_of(message)
         options: dict[str, Any] = {"deliver_at": due_ms} if due_ms else {}
+        priority = self._get_message_priority(message)
+        steps = [step for step in self._steps if step <= priority]
         if self._is_transient(queue):
-            topic = self._transient_topic(queue)
+            topics = self._transient_topics(queue) if len(steps) > 1 else ()
+            wanted = (self._transient_topic(queue, step) for step in steps)
+            topic = next((topic for topic in wanted if topic in topics), self._transient_topic(queue))
         else:
             self._make_durable(queue)
-            priority = self._get_message_priority(message)
-            topic = self._topic(queue, next(step for step in self._steps if step <= priority))
+            topic = self._topic(queue, steps[0])
         if due_ms:
             options["properties"] = {"deliver_at": str(due_ms)}
         transport.send(topic, dumps(message).encode(), options)
@@ -327,8 +310,11 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
             transport = self.connection
             transport.prepare_namespaces()
             if self._is_transient(queue):
-                options = {"subscription_mode": SubscriptionMode.NonDurable}
-                consumers = [transport.subscribe(self._transient_topic(queue), _SUBSCRIPTION, **options)]
+                topics = self._transient_topics(queue)
+                consumers = [
+                    transport.subscribe(topic, _SUBSCRIPTION, subscription_mode=SubscriptionMode.NonDurable)
+                    for topic in topics
+                ]
             else:
                 self._make_durable(queue)
                 consumers = [transport.subscribe(topic, _SUBSCRIPTION) for topic in self._topics(queue)]
@@ -341,11 +327,22 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
 
     def _get(self, queue: str, timeout: float | None = None) -> dict[str, Any]:
         consumers = self._consumers_of(queue)
-        while (received := self.connection.selector.receive_nowait(consumers)) is not None:
+        selector = self.connection.selector
+        while True:
+            received = selector.receive_nowait(consumers)
+            if received is None:
+                # What this channel has requeued is back in some milliseconds.
+                left_s = self._requeued_at + _REQUEUED_S - monotonic()
+                if left_s <= 0:
+                    raise Empty
+                if selector.request_wakeup(consumers):
+                    selector.wait(consumers, left_s)
+                    selector.end_wait(consumers)
+                continue
             payload = self.accept(queue, *received)
             if payload is not None:
+                self._requeued_at = -_REQUEUED_S
                 return payload
-        raise Empty
 
     def accept(self, queue: str, consumer: Consumer[bytes], message: Message[bytes]) -> dict[str, Any] | None:
         """Return a received message as kombu has it; None for one that has expired, which is dropped."""
@@ -386,6 +383,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
             consumer.acknowledge(message)
         else:
             consumer.negative_acknowledge(message)
+            self._requeued_at = monotonic()
 
     def give_back(self) -> None:
         """Have all messages that the channel holds redelivered now, to whichever consumer is free."""
@@ -395,7 +393,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
             consumer.redeliver_unacknowledged_messages()
 
     def _size(self, queue: str) -> int:
-        topics = [self._transient_topic(queue)] if self._is_transient(queue) else self._topics(queue)
+        topics = self._transient_topics(queue) if self._is_transient(queue) else self._topics(queue)
         return sum(self._backlog(topic) for topic in topics)
 
     def _backlog(self, topic: str) -> int:
@@ -410,7 +408,8 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
         """Remove the messages that no consumer holds, delayed ones included; return how many there were."""
         count = self._size(queue)
         if self._is_transient(queue):
-            self.connection.purge(self._transient_topic(queue), SubscriptionMode.NonDurable)
+            for topic in self._transient_topics(queue):
+                self.connection.purge(topic, SubscriptionMode.NonDurable)
         else:
             self._make_durable(queue)
             for topic in self._topics(queue):
@@ -436,7 +435,10 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
         self._detach(queue)
         transport.let_transient_go(queue)
         transport.durable_queues.discard(queue)
-        topics = [self._transient_topic(queue)] if is_transient else self._topics(queue)
+        if is_transient:
+            topics = [self._transient_topic(queue, step) for step in self._steps]
+        else:
+            topics = self._topics(queue)
         for topic in topics:
             transport.delete_topic(topic)
 
@@ -572,7 +574,7 @@ class Transport(virtual.Transport):  # type: ignore[misc]  # kombu has no types
         self._has_namespaces = False
         self.selector: Final = ConsumerSelector([])
         self.durable_queues: Final[set[str]] = set()
-        self.transient: Final[dict[str, Consumer[bytes]]] = {}
+        self.transient: Final[dict[str, list[Consumer[bytes]]]] = {}
         self.ttl_ms: Final[dict[str, int]] = {}
         self._bindings: Final[dict[tuple[str, str], tuple[str, Consumer[bytes]]]] = {}
         self._announced: set[Consumer[bytes]] = set()
@@ -643,7 +645,7 @@ class Transport(virtual.Transport):  # type: ignore[misc]  # kombu has no types
             subscription,
             ConsumerType.Shared,
             receiver_queue_size=1,
-            negative_ack_redelivery_delay_ms=_REDELIVERY_MS,
+            negative_ack_redelivery_backoff=_AT_ONCE,
             initial_position=InitialPosition.Earliest,
             **options,
         )
@@ -702,20 +704,21 @@ class Transport(virtual.Transport):  # type: ignore[misc]  # kombu has no types
 
     # -- transient queues ----------------------------------------------------------------------------------
 
-    def attach_transient(self, queue: str, topic: str) -> None:
+    def attach_transient(self, queue: str, topics: Sequence[str]) -> None:
         """Create a queue that ends with this connection: its subscription has a consumer from now on."""
         if queue not in self.transient:
             self.prepare_namespaces()
             options = {"subscription_mode": SubscriptionMode.NonDurable}
-            self.transient[queue] = self.subscribe(topic, _SUBSCRIPTION, **options)
+            consumers = [self.subscribe(topic, _SUBSCRIPTION, **options) for topic in topics]
+            self.transient[queue] = consumers
             self.durable_queues.discard(queue)
 
     def let_transient_go(self, queue: str) -> None:
         """End this connection's part in a transient queue."""
-        consumer = self.transient.pop(queue, None)
+        consumers = self.transient.pop(queue, ())
         for topic, name in [key for key, (bound, _) in self._bindings.items() if bound == queue]:
             self.let_binding_go(topic, name)
-        if consumer is not None:
+        for consumer in consumers:
             self.end_consumer(consumer)
             # Producers may still be attached, as those of programs that send controls to a worker.
             if self.is_own_process and not self.subscriptions(consumer.topic()):

@@ -1,10 +1,11 @@
-"""What a transport of kombu stands on: the URL of a store, and an event loop that delivers what comes."""
+"""What a transport of kombu stands on: URLs, names of topics, and an event loop that delivers what comes."""
 
 from __future__ import annotations
 
 import socket
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
-from urllib.parse import parse_qsl, unquote
+from urllib.parse import parse_qsl, quote, unquote
 
 from embeddedpulsar import exceptions
 from embeddedpulsar.frameworks.engine import threads
@@ -16,10 +17,47 @@ if TYPE_CHECKING:
 
 SCHEME: Final = "embeddedpulsar"
 LONGEST_WAIT_S: Final = 60.0
+_SAFE: Final = "@:+=,!~ "
+_LONGEST_NAME: Final = 180
 
 _IN_A_ROW: Final = 64
 """Messages that one turn of an event loop delivers at most."""
 _GOODBYE_S: Final = 5.0
+
+
+def topic_part(name: str) -> str:
+    """Return the name of a queue as part of the name of a topic, in which it is unique.
+
+    >>> topic_part("celery@host.celery.pidbox"), topic_part("a/b;c"), topic_part("x-partition-3")
+    ('celery@host.celery.pidbox', 'a%2Fb%3Bc', 'x%2Dpartition-3')
+    """
+    text = quote(name, safe=_SAFE).replace("-partition-", "%2Dpartition-")
+    if text.startswith("__"):
+        text = "%5F" + text[1:]
+    if len(text) > _LONGEST_NAME:
+        raise exceptions.InvalidTopicName(
+            f"the name of the queue or exchange {name[:40]!r}... takes {len(text)} characters in the name "
+            f"of a topic, and at most {_LONGEST_NAME} are allowed; choose a shorter one"
+        )
+    return text
+
+
+def due_ms_of(message: dict[str, Any]) -> int:
+    """Return when a message is due, in ms since 1970, by its header ``eta`` of Celery; 0 for at once."""
+    headers = message.get("headers") or {}
+    eta = headers.get("eta")
+    if not eta:
+        return 0
+    if isinstance(eta, str):
+        try:
+            eta = datetime.fromisoformat(eta)
+        except ValueError:
+            return 0  # the worker reports it, with the task
+    if not isinstance(eta, datetime):
+        return 0
+    if eta.tzinfo is None:
+        eta = eta.replace(tzinfo=UTC)
+    return round(eta.timestamp() * 1000)
 
 
 def parse_connection(client: Any) -> tuple[str, dict[str, Any]]:

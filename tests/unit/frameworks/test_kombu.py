@@ -273,6 +273,33 @@ def test_priorities(url: str):
         assert [bound.get(no_ack=True).payload for _ in range(6)] == [9, 7, 4, 3, 0, None]
 
 
+def test_priorities_of_a_queue_that_is_deleted_automatically(url: str):
+    """If it is declared with some."""
+    queue = Queue("jobs", max_priority=9, auto_delete=True)
+    with Connection(url) as connection, Connection(url) as sender:
+        bound = queue(connection.channel())
+        bound.declare()
+        for priority in (0, 9, 4):
+            sender.Producer().publish(priority, routing_key="jobs", priority=priority)
+        assert bound.channel._size("jobs") == 3
+        assert [bound.get(no_ack=True).payload for _ in range(2)] == [9, 4]
+        assert bound.purge() == 1
+
+
+def test_a_requeued_message_is_there_again(url: str):
+    """For the next call of the same channel."""
+    with Connection(url) as connection:
+        jobs = connection.SimpleQueue("jobs")
+        jobs.put("tea")
+        for _ in range(3):
+            message = jobs.get_nowait()
+            message.requeue()
+        jobs.get_nowait().ack()
+        with pytest.raises(jobs.Empty):
+            jobs.get_nowait()
+        jobs.close()
+
+
 def test_queues_of_a_consumer_take_turns(url: str):
     """A long queue does not keep others of the channel waiting."""
     queues = [Queue("long"), Queue("short")]
