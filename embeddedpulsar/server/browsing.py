@@ -11,7 +11,7 @@ import bisect
 import json
 import re
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from embeddedpulsar.server.served import Served
 
 # A call returns what it found until then, and from where to go on.
-_SECONDS: Final = 1.5
+SECONDS: Final = 1.5
 _MOST_READ: Final = 200_000
 # Entries that are read at a time towards the beginning of a topic.
 _LEAST_STEP: Final = 64
@@ -83,6 +83,13 @@ class Page(NamedTuple):
     next: MessageId | None
     read: int
     is_whole: bool
+
+
+class Start(NamedTuple):
+    """Where a search begins: at an id, or None for an end; whether that message belongs to it."""
+
+    message_id: MessageId | None
+    is_inclusive: bool = True
 
 
 class Positions:
@@ -165,11 +172,11 @@ def positions_of(served: Served, topic: str) -> Positions:
 class _Search:
     """One search: what it may still read, and what it is for."""
 
-    def __init__(self, client: Client, query: Query) -> None:
+    def __init__(self, client: Client, query: Query, seconds: float) -> None:
         self.read = 0
         self._client: Final = client
         self._query: Final = query
-        self._end: Final = timing.SYSTEM_CLOCK.monotonic() + _SECONDS
+        self._end: Final = timing.SYSTEM_CLOCK.monotonic() + seconds
 
     @property
     def is_over(self) -> bool:
@@ -210,8 +217,8 @@ class _Search:
         )
 
 
-def find_messages(served: Served, query: Query) -> Page:
-    """Search a topic or partition.
+def find_messages(served: Served, query: Query, seconds: float = SECONDS) -> Page:
+    """Search a topic that is not partitioned, or a partition, for so long at most.
 
     Raises:
         TopicNotFound: there is no such topic.
@@ -227,10 +234,73 @@ def find_messages(served: Served, query: Query) -> Page:
         ([b'8', b'6'], '1:3')
     """
     positions = positions_of(served, query.topic)
-    search = _Search(served.client, query)
+    search = _Search(served.client, query, seconds)
     if not positions.end:
         return Page([], None, 0, True)
     return _backward(search, query, positions) if query.is_backward else _forward(search, query)
+
+
+def find_in_partitions(
+    served: Served, query: Query, starts: Mapping[str, Start]
+) -> tuple[Page, dict[str, Start]]:
+    """Search partitions together, in the order of the publish times.
+
+    Args:
+        served: the store.
+        query: what is searched; its topic and start count for nothing.
+        starts: where to begin in each partition, by its full name.
+
+    Returns:
+        The page, without a `Page.next`, and where the next one begins in the partitions that have more.
+    """
+    pages = {}
+    for log, start in starts.items():
+        one_query = query._replace(topic=log, start=start.message_id, is_inclusive=start.is_inclusive)
+        pages[log] = find_messages(served, one_query, SECONDS / len(starts))
+    messages = [message for page in pages.values() for message in page.messages]
+    # Stable in both directions: what has the same time stays in the order of its partition.
+    messages.sort(key=lambda message: message.publish_timestamp(), reverse=query.is_backward)
+    shown = messages[: query.limit]
+    following: dict[str, Start] = {}
+    for log, page in pages.items():
+        own = [message for message in shown if message.topic_name() == log]
+        if len(own) < len(page.messages):
+            following[log] = Start(own[-1].message_id(), False) if own else starts[log]
+        elif page.next is not None:
+            following[log] = Start(page.next, False)
+    is_whole = all(page.is_whole for page in pages.values())
+    return Page(shown, None, sum(page.read for page in pages.values()), is_whole), following
+
+
+def starts_text(starts: Mapping[str, Start]) -> str:
+    """Where a search goes on in partitions, as text; `parse_starts` reads it.
+
+    Example:
+        >>> text = starts_text({"persistent://a/b/c-partition-2": Start(MessageId(-1, 3, 4, -1), False)})
+        >>> text, parse_starts("persistent://a/b/c", text)
+        ('2@3:4!', {'persistent://a/b/c-partition-2': Start(message_id=(3,4,-1,-1), is_inclusive=False)})
+    """
+    return ";".join(
+        f"{log.rpartition('-')[2]}@{'' if start.message_id is None else id_text(start.message_id)}"
+        f"{'' if start.is_inclusive else '!'}"
+        for log, start in starts.items()
+    )
+
+
+def parse_starts(topic: str, text: str) -> dict[str, Start]:
+    """See `starts_text`.
+
+    Raises:
+        ValueError: the text is none.
+    """
+    starts = {}
+    for part in text.split(";"):
+        number, separator, place = part.partition("@")
+        if not separator or not (number.isascii() and number.isdigit()):
+            raise ValueError(f"{text!r} says nothing of where a search goes on")
+        bare = place.removesuffix("!")
+        starts[f"{topic}-partition-{number}"] = Start(parse_id(bare) if bare else None, bare == place)
+    return starts
 
 
 def _forward(search: _Search, query: Query) -> Page:
@@ -307,7 +377,7 @@ def newest(
     # With a filter the first call would search all of the topic, and each call what came since the last.
     limit = _FILTERED if key is not None or text else count
     page = find_messages(served, Query(topic, limit=limit))
-    search = _Search(served.client, Query(topic, key=key, text=text))
+    search = _Search(served.client, Query(topic, key=key, text=text), SECONDS)
     shown = [
         message
         for message in reversed(page.messages)

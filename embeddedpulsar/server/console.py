@@ -34,12 +34,16 @@ from embeddedpulsar.server.actions import action_of
 from embeddedpulsar.server.browsing import (
     WHOLE,
     Query,
+    Start,
+    find_in_partitions,
     find_messages,
     id_text,
     message_form,
     message_of,
     newest,
     parse_id,
+    parse_starts,
+    starts_text,
 )
 from embeddedpulsar.server.engine import timing
 from embeddedpulsar.server.sampling import INTERVAL_S, SHARE, Names, Sampler
@@ -62,6 +66,8 @@ _MOST_STREAMS: Final = 64
 # Messages that a page which follows a topic gets each time; what comes beside them is counted.
 _FOLLOWED: Final = 25
 _FOLLOW_S: Final = 0.5
+# Partitions whose messages are shown as one list.
+_MOST_TOGETHER: Final = 64
 _MOST_ROWS: Final = 500
 _MOST_BODY: Final = 8 << 20
 
@@ -188,33 +194,55 @@ class Console:
     def messages(self, parameters: _Parameters) -> dict[str, Any]:
         """A page of messages; ``from`` is an end, an id, or a time in ms since 1970."""
         topic, is_backward = parameters.topic(), not parameters.flag("forward")
-        start, is_inclusive = self._start(topic, parameters.text("from", "end"), is_backward)
+        begin, is_exclusive = parameters.text("from", "end"), parameters.flag("exclusive")
         query = Query(
             topic,
-            start,
-            is_inclusive and not parameters.flag("exclusive"),
+            None,
+            True,
             is_backward,
             parameters.number("count", 50, _MOST_ROWS) or 1,
             parameters.text("key", "") or None,
             parameters.text("text", ""),
             parameters.flag("compacted"),
         )
-        page = find_messages(self._served, query)
+        if self._partitions(topic):
+            page, following = find_in_partitions(self._served, query, self._starts(topic, begin, is_backward))
+            behind = starts_text(following)
+        else:
+            start = self._start(topic, begin, is_backward)
+            is_inclusive = start.is_inclusive and not is_exclusive
+            query = query._replace(start=start.message_id, is_inclusive=is_inclusive)
+            page = find_messages(self._served, query)
+            behind = "" if page.next is None else id_text(page.next)
         return {
             "messages": [message_form(message) for message in page.messages],
-            "next": None if page.next is None else id_text(page.next),
+            "next": behind or None,
             "read": page.read,
             "isWhole": page.is_whole,
         }
 
-    def _start(self, topic: str, text: str, is_backward: bool) -> tuple[MessageId | None, bool]:
+    def _start(self, topic: str, text: str, is_backward: bool) -> Start:
         if text == "end":
-            return None, True
+            return Start(None)
         if not (text.isascii() and text.isdigit()):
-            return parse_id(text), True
+            return Start(parse_id(text))
         start = self._served.admin.topics().get_message_id_by_timestamp(topic, int(text))
         # The first message at that time or later belongs to those that follow it alone.
-        return (None, True) if start.ledger_id() < 0 else (start, not is_backward)
+        return Start(None) if start.ledger_id() < 0 else Start(start, not is_backward)
+
+    def _starts(self, topic: str, text: str, is_backward: bool) -> dict[str, Start]:
+        if "@" in text:
+            return parse_starts(topic, text)
+        if text != "end" and not text.isdigit():
+            raise ValueError(f"{text} is an id of a partition; choose which")
+        return {log: self._start(log, text, is_backward) for log in self._partitions(topic)}
+
+    def _partitions(self, topic: str) -> list[str]:
+        """The partitions that are searched together; empty for a topic without any."""
+        partitions = self._served.admin.topics().get_partitioned_topic_metadata(topic).partitions
+        if partitions > _MOST_TOGETHER:
+            raise ValueError(f"{topic} has {partitions:,} partitions; choose one to see its messages")
+        return [f"{topic}-partition-{number}" for number in range(partitions)]
 
     def message(self, parameters: _Parameters) -> dict[str, Any]:
         """One message, its payload in full."""
@@ -325,14 +353,29 @@ class Console:
         """The newest messages of a topic since the last event, and how many came beside them."""
         topic, topics = parameters.topic(), self._served.admin.topics()
         key, text = parameters.text("key", "") or None, parameters.text("text", "")
-        after: MessageId | None = None
-        counted = (await _in_thread(topics.get_stats, topic)).msg_in_counter
+        logs = await _in_thread(self._partitions, topic) or [topic]
+        after: dict[str, MessageId] = {}
+
+        def count() -> int:
+            return sum(topics.get_stats(log).msg_in_counter for log in logs)
+
+        def take() -> list[dict[str, Any]]:
+            messages = []
+            for log in logs:
+                newer, after[log] = newest(self._served, log, _FOLLOWED, after.get(log), key, text)
+                messages += newer
+            messages.sort(key=lambda message: message.publish_timestamp())
+            return [message_form(message) for message in messages[-_FOLLOWED:]]
+
+        counted = await _in_thread(count)
         while True:
-            messages, after = await _in_thread(newest, self._served, topic, _FOLLOWED, after, key, text)
-            counter = (await _in_thread(topics.get_stats, topic)).msg_in_counter
-            yield {"messages": [message_form(message) for message in messages], "came": counter - counted}
+            started = timing.SYSTEM_CLOCK.monotonic()
+            messages = await _in_thread(take)
+            counter = await _in_thread(count)
+            yield {"messages": messages, "came": counter - counted}
             counted = counter
-            if await self._served.stopped(_FOLLOW_S):
+            elapsed = timing.SYSTEM_CLOCK.monotonic() - started
+            if await self._served.stopped(max(_FOLLOW_S, (SHARE - 1) * elapsed)):
                 return
 
 

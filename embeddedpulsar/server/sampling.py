@@ -26,7 +26,7 @@ SHARE: Final = 4
 # Five minutes of samples of the store, and a minute of those of a topic.
 _HISTORY: Final = 300
 _TOPIC_HISTORY: Final = 60
-# Topics with a history: the busiest.
+# Topics that have a history at a time; one that comes to rest gives its place up.
 _HISTORIES: Final = 500
 _NO_CONSUMER: Final = "no consumer"
 # Messages that wait for less are no sign that something is stuck.

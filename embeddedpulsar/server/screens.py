@@ -33,6 +33,10 @@ _STUCK: Final = 100
 _COLUMNS: Final = 240
 # Partitions that are shown one by one.
 _PARTITIONS: Final = 200
+# Segments of a log that are shown one by one: the newest.
+_SEGMENTS: Final = 500
+# Lookups by time of one call, of all partitions together.
+_LOOKUPS: Final = 2400
 _INTERVAL: Final = re.compile(r"[(](\d+):(-?\d+)[.][.](\d+):(-?\d+)[]]")
 
 
@@ -249,6 +253,7 @@ def topic_detail(admin: Admin, topic: str) -> dict[str, Any]:
 def _log(admin: Admin, name: str) -> dict[str, Any]:
     internal = admin.topics().get_internal_stats(name)
     kept = admin.why_kept(name)
+    older = kept.ledgers[:-_SEGMENTS]
     return {
         "name": name,
         "state": internal.state,
@@ -259,7 +264,12 @@ def _log(admin: Admin, name: str) -> dict[str, Any]:
         "horizon": internal.compaction_horizon,
         "sizeByReason": kept.size_by_reason,
         "sizeBySubscription": kept.size_by_subscription,
-        "segments": [_segment(ledger, internal) for ledger in kept.ledgers],
+        "segments": [_segment(ledger, internal) for ledger in kept.ledgers[-_SEGMENTS:]],
+        "older": {
+            "segments": len(older),
+            "entries": sum(ledger.entries for ledger in older),
+            "size": sum(ledger.size for ledger in older),
+        },
     }
 
 
@@ -339,11 +349,12 @@ def arrivals(admin: Admin, topic: str, now_ms: int, span_ms: int, count: int) ->
         topic: its name; of a partitioned topic, all partitions together.
         now_ms: the end of the last interval, ms since 1970.
         span_ms: of all intervals together.
-        count: of intervals.
+        count: of intervals; fewer where there are very many partitions.
     """
     topics = admin.topics()
     partitions = topics.get_partitioned_topic_metadata(topic).partitions
     logs = [f"{topic}-partition-{number}" for number in range(min(partitions, _PARTITIONS))] or [topic]
+    count = max(min(count, _LOOKUPS // len(logs)), 1)
     times = [now_ms - span_ms + span_ms * number // count for number in range(count + 1)]
     sums = [0] * count
     for log in logs:

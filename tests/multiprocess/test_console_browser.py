@@ -17,7 +17,7 @@ pytest.importorskip("prometheus_client")
 uvicorn = pytest.importorskip("uvicorn")
 playwright = pytest.importorskip("playwright.sync_api")
 
-from embeddedpulsar import Client, ConsumerDeadLetterPolicy, ConsumerType, Timeout  # noqa: E402
+from embeddedpulsar import Admin, Client, ConsumerDeadLetterPolicy, ConsumerType, Timeout  # noqa: E402
 from embeddedpulsar.schema import Integer, JsonSchema, Record, String  # noqa: E402
 from embeddedpulsar.server import create_app  # noqa: E402
 from embeddedpulsar.testing.trial_store import trial_store  # noqa: E402
@@ -127,7 +127,11 @@ def fill(client: Client) -> None:
     for number in range(120):
         orders.send_async(Order(table=number, item="soup"), None, partition_key=f"table-{number % 5}")
     orders.flush()
-    client.create_producer("journeys-partition-0").send(b"leg")
+    with Admin(client.get_service_info().service_url) as admin:
+        admin.topics().create_partitioned_topic("legs", 3)
+    legs = client.create_producer("legs", batching_enabled=False)
+    for number in range(9):
+        legs.send(b"leg %d" % number)
     consumer = client.subscribe(
         "mails",
         "sender",
@@ -179,6 +183,8 @@ def screens() -> list[tuple[str, str]]:
         (topic(HOSTILE), "not acknowledged by " + MARKUP),
         (topic(HOSTILE, "/messages"), "<script>alert(2)"),
         (topic(HOSTILE, "/subscriptions"), MARKUP),
+        (topic("legs"), "legs-partition-2"),
+        (topic("legs", "/messages"), "p2"),
         (topic("orders", "/clients"), '"name": "Order"'),
         ("#/subscriptions", MARKUP),
         (f"#/subscription/{subscription}", "0 of 4 entries"),

@@ -6,12 +6,15 @@ import { card, facts, notice } from "./widgets.js";
 
 const PAGE = 50;
 const MOST = 300;
+const TOGETHER = 64;
 
 export async function messages(root, context, topic) {
   const query = context.query;
   const detail = await context.get("topic", { topic });
-  const logs = detail.partitions ? detail.logs.map((log) => log.name) : [topic];
-  const log = h("select", {}, logs.map((name, at) => h("option", { value: name }, `partition ${at}`)));
+  const partitions = detail.logs.map((log) => log.name);
+  // Of very many partitions one is chosen.
+  const logs = !detail.partitions ? [topic] : detail.partitions > TOGETHER ? partitions : [topic, ...partitions];
+  const log = h("select", {}, logs.map((name) => h("option", { value: name }, name === topic ? "all" : name.slice(topic.length + 1).replace("-", " "))));
   if (query.log && logs.includes(query.log)) log.value = query.log;
   const where = h("select", {}, [["end", "newest first"], ["start", "oldest first"], ["id", "at an id"], ["time", "at a time"]].map(([value, text]) => h("option", { value }, text)));
   const at = h("input", { type: "text", autocomplete: "off", spellcheck: "false", "aria-label": "Id or time" });
@@ -173,7 +176,7 @@ export function rowOf(message, context, extra) {
   const row = h(
     "tr",
     { class: "row", "aria-expanded": "false" },
-    h("td", { class: "mono fixed" }, message.id),
+    h("td", { class: "mono fixed" }, message.id, message.partition >= 0 ? h("span", { class: "muted", title: `partition ${message.partition}` }, ` p${message.partition}`) : null),
     h("td", { class: "fixed wide" }, time(message.publishTime)),
     h("td", { class: "mono name wide" }, message.key),
     h("td", { class: "mono value" }, KINDS[value.kind] ? [tag(KINDS[value.kind]), " "] : null, value.error ? [tag("does not fit its schema", "warn"), " "] : null, value.kind === "null" ? "" : line),

@@ -174,8 +174,9 @@ function drawSegments(root, value) {
       logs.length ? null : h("div", { class: "empty" }, "The topic has no messages yet."),
       logs.slice(0, 40).map((log) => [
         value.partitions ? h("h3", {}, shortName(log.name)) : null,
+        log.older.segments ? h("p", { class: "muted" }, `The newest ${count(log.segments.length)}; before them ${counted(log.older.segments, "segment")} of ${bytes(log.older.size)} with ${count(log.older.entries)} entries.`) : null,
         segmentBar(log.segments.map((segment) => ({ ...segment, log: log.name })), choose),
-        h("div", { class: "scale" }, h("span", {}, `oldest ${log.segments[0].ledger}:0`), h("span", {}, `last entry ${log.last}`)),
+        h("div", { class: "scale" }, h("span", {}, `from ${log.segments[0].ledger}:0`), h("span", {}, `last entry ${log.last}`)),
       ]),
       chosen,
     ),

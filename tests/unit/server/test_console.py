@@ -14,8 +14,10 @@ from typing import Any
 import pytest
 
 from embeddedpulsar import BatchingType, Client, ConsumerDeadLetterPolicy, ConsumerType, MessageId, Timeout
+from embeddedpulsar.admin.activity import StoreActivity, SubscriptionActivity, TopicActivity
 from embeddedpulsar.schema import AvroSchema, Float, Integer, JsonSchema, Record, String
 from embeddedpulsar.server.browsing import Query, find_messages, id_text, message_form
+from embeddedpulsar.server.sampling import Rates, Sampler, sample_of
 from tests.unit.server.conftest import BEARER, Site
 
 Maker = Callable[..., Site]
@@ -244,6 +246,33 @@ def test_pages_have_every_message_once(site: Maker, root: Path, batching: bool, 
             start, is_inclusive = page.next, False
         wanted = [b"%d" % number for number in range(60)]
         assert values == (wanted[::-1] if is_backward else wanted)
+
+
+@pytest.mark.parametrize("forward", ["", "1"])
+def test_partitions_are_one_list(site: Maker, root: Path, forward: str):
+    """In the order of their publish times, every message once, over many pages."""
+    served = site(allow_changes=True)
+    served.served.admin.topics().create_partitioned_topic("journeys", 3)
+    served.served.admin.namespaces().set_retention("public/default", -1, -1)
+    publish(root, "journeys", 40, batching_enabled=False)
+    shown: list[Any] = []
+    place = ""
+    while True:
+        page = get(served, "messages", topic="journeys", count=7, forward=forward, **{"from": place})
+        assert len(page["messages"]) <= 7
+        shown += page["messages"]
+        place = page["next"]
+        if place is None:
+            break
+    assert sorted(int(each["value"]["text"]) for each in shown) == list(range(40))
+    assert {each["partition"] for each in shown} == {0, 1, 2}
+    times = [each["publishTime"] for each in shown]
+    assert times == sorted(times, reverse=not forward)
+    assert refused(served, "messages", topic="journeys", **{"from": "1:0"})[0] == 400
+    assert refused(served, "messages", topic="journeys", **{"from": "x@1:0"})[0] == 400
+    later = {"from": str(times[0] + 60_000)}
+    assert get(served, "messages", topic="journeys", forward=1, **later)["messages"] == []
+    assert len(get(served, "messages", topic="journeys", key="key-1")["messages"]) == 13
 
 
 def test_messages_by_id_time_key_and_text(site: Maker, root: Path):
@@ -522,10 +551,42 @@ def test_a_page_that_follows_gets_the_last_messages(site: Maker, root: Path):
     assert newest(served, "orders", 25, last)[0] == []
 
 
+def activity(time_ms: int, published: int, **backlogs: int) -> Any:
+    """A store with one topic, at one moment."""
+    subscriptions = tuple(
+        SubscriptionActivity(name, "Shared", backlog, 0, 1, "") for name, backlog in backlogs.items()
+    )
+    backlog = max(backlogs.values(), default=0)
+    topic = TopicActivity("persistent://a/b/c", 0.0, published, 0, backlog, 1, 100, subscriptions, ())
+    return StoreActivity((topic,), 1, time_ms)
+
+
+def test_rates_are_those_between_two_samples():
+    """Of a subscription that is new, and of a topic that lost its counter, nothing is made up."""
+    before = activity(1000, 100, audit=40)
+    sample = sample_of(activity(3000, 300, audit=140, kitchen=0), before)
+    assert sample.topics["persistent://a/b/c"] == Rates(100.0, 50.0)
+    assert sample.subscriptions == {("persistent://a/b/c", "audit"): 50.0}
+    assert sample_of(activity(3000, 0, audit=0), before).totals.rate_in == 0
+
+
+def test_a_topic_that_grows_is_reported(site: Maker):
+    """If its backlog rises for ten samples, and by a part of what comes."""
+    sampler = Sampler(site().served.admin)
+    before = None
+    for second in range(12):
+        now = activity(1000 * second, 1000 * second, audit=600 * second)
+        sample = sample_of(now, before)
+        sampler._keep(sample)
+        before = now
+    growing = list(sampler.growing(sample))
+    assert [each.why for each in growing] == ["grows by 600 messages/s: 1,000/s come in"]
+    sampler._keep(sample_of(activity(12_000, 12_000, audit=10), before))
+    assert list(sampler.growing(sample)) == []
+
+
 def test_samples_are_shared(site: Maker, root: Path):
     """However many pages ask, the store is looked at once in a second."""
-    from embeddedpulsar.server.sampling import Sampler
-
     sampler = Sampler(site().served.admin)
 
     async def several() -> list[Any]:
