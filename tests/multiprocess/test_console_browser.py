@@ -345,8 +345,9 @@ def test_dead_letters_are_replayed(site: Site):
     with Client(site.root) as client, site.open() as page:
         place = next(place for place, text in screens() if text == "Dear Sir")
         page.go(place, "Dear Sir")
+        assert page.page.inner_text("tr.row td.name") == MARKUP  # why it failed
         page.page.click("tr.row")
-        page.wait(MARKUP)
+        page.page.wait_for_selector("tr.detail strong.bad")
         page.page.click("text=Replay this one")
         page.page.wait_for_selector("dialog[open] .plan")
         page.page.locator("dialog[open]").get_by_role("button", name="Replay", exact=True).click()

@@ -33,7 +33,7 @@ function place(row) {
   return to(["letters", row.origin || row.topic, row.subscription || "-", row.topic]);
 }
 
-/** Properties that say why a message failed, by whoever wrote the letter. */
+/** Properties that say why a message failed, by the program that wrote the letter. */
 const REASON = /exception|error|reason|cause/i;
 
 export function letters(root, context) {
@@ -47,7 +47,7 @@ export function letters(root, context) {
       const values = await context.get("letters", { ...given, count: 200 });
       none.hidden = values.length > 0;
       replace(total, tag(values.length === 200 ? "200 or more" : count(values.length), values.length ? "warn" : "good"));
-      replace(body, values.map((letter) => rowOf(letter, context, (message) => extra(message, given, context, draw))));
+      replace(body, values.map((letter) => rowOf(letter, context, (message) => extra(message, given, context, draw), reasonsOf(letter)[0]?.[1] ?? "")));
     } catch (error) {
       context.fail(error);
     }
@@ -64,13 +64,17 @@ export function letters(root, context) {
     root,
     h("div", { class: "crumbs" }, "dead letters of ", h("a", { href: to(["subscription", topic, subscription]) }, subscription), " of ", topicLink(topic)),
     h("div", { class: "head" }, h("h1", {}, `Dead letters of ${subscription}`), total, actions),
-    card("", { flush: true }, h("div", { class: "scroll" }, h("table", { class: "messages" }, h("thead", {}, h("tr", {}, [["id", ""], ["dead since", "wide"], ["key", "wide"], ["value", ""], ["size", "number"]].map(([title, kind]) => h("th", { class: kind, scope: "col" }, title)))), body)), none),
+    card("", { flush: true }, h("div", { class: "scroll" }, h("table", { class: "messages" }, h("thead", {}, h("tr", {}, [["id", ""], ["dead since", "wide"], ["why", "wide"], ["value", ""], ["size", "number"]].map(([title, kind]) => h("th", { class: kind, scope: "col" }, title)))), body)), none),
   );
   return draw();
 }
 
+function reasonsOf(letter) {
+  return Object.entries(letter.properties).filter(([name]) => REASON.test(name));
+}
+
 function extra(letter, given, context, draw) {
-  const reasons = Object.entries(letter.properties).filter(([name]) => REASON.test(name));
+  const reasons = reasonsOf(letter);
   return [
     ...reasons.map(([name, text]) => ["why", h("span", {}, h("strong", { class: "bad" }, text), " ", h("span", { class: "muted" }, name))]),
     reasons.length ? null : ["why", h("span", { class: "muted" }, "not said by the consumer: it was delivered as often as its policy allows")],

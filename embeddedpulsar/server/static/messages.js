@@ -169,8 +169,8 @@ function trim(body) {
 
 const KINDS = { null: "null", encrypted: "encrypted", hex: "bytes" };
 
-/** A message as a row of a table of five columns, which opens and closes its details. */
-export function rowOf(message, context, extra) {
+/** A message as a row of a table of five columns, which opens and closes its details. Its third cell is the key, or another text. */
+export function rowOf(message, context, extra, third = message.key) {
   const { value } = message;
   const line = value.kind === "hex" || value.kind === "encrypted" ? value.text.split("\n")[0].slice(10) : value.text.slice(0, 400).replace(/\s+/g, " ");
   const row = h(
@@ -178,7 +178,7 @@ export function rowOf(message, context, extra) {
     { class: "row", "aria-expanded": "false" },
     h("td", { class: "mono fixed" }, message.id, message.partition >= 0 ? h("span", { class: "muted", title: `partition ${message.partition}` }, ` p${message.partition}`) : null),
     h("td", { class: "fixed wide" }, time(message.publishTime)),
-    h("td", { class: "mono name wide" }, message.key),
+    h("td", { class: "mono name wide" }, third),
     h("td", { class: "mono value" }, KINDS[value.kind] ? [tag(KINDS[value.kind]), " "] : null, value.error ? [tag("does not fit its schema", "warn"), " "] : null, value.kind === "null" ? "" : line),
     h("td", { class: "number" }, bytes(message.size)),
   );
