@@ -359,7 +359,7 @@ class Console:
         def count() -> int:
             return sum(topics.get_stats(log).msg_in_counter for log in logs)
 
-        def take() -> list[dict[str, Any]]:
+        def newest_of_all() -> list[dict[str, Any]]:
             messages = []
             for log in logs:
                 newer, after[log] = newest(self._served, log, _FOLLOWED, after.get(log), key, text)
@@ -370,7 +370,7 @@ class Console:
         counted = await _in_thread(count)
         while True:
             started = timing.SYSTEM_CLOCK.monotonic()
-            messages = await _in_thread(take)
+            messages = await _in_thread(newest_of_all)
             counter = await _in_thread(count)
             yield {"messages": messages, "came": counter - counted}
             counted = counter
