@@ -86,7 +86,7 @@ class Page(NamedTuple):
 
 
 class Start(NamedTuple):
-    """Where a search begins: at an id, or None for an end; whether that message belongs to it."""
+    """Where a search begins: at an id, or None for an end. The message of the id belongs to it, or not."""
 
     message_id: MessageId | None
     is_inclusive: bool = True
