@@ -135,7 +135,10 @@ class Deadline(NamedTuple):
 
 
 _FORM: Final = struct.Struct("<dqq")
-_NO_DEADLINE: Final = Deadline(0.0, -1, -1)
+_NOT_READY: Final = Deadline(0.0, -1, -1)
+"""What the supervisor writes before it starts a worker."""
+_READY: Final = Deadline(0.0, 0, -1)
+"""What a worker writes when it takes tasks, and when no task of it has a limit."""
 
 
 class DeadlineFile:
@@ -156,9 +159,9 @@ class DeadlineFile:
         os.pwrite(self._descriptor, _FORM.pack(*deadline), 0)
 
     def read(self) -> Deadline:
-        """The deadline; none before the first one was written."""
+        """What was written last."""
         data = os.pread(self._descriptor, _FORM.size, 0)
-        return Deadline(*_FORM.unpack(data)) if len(data) == _FORM.size else _NO_DEADLINE
+        return Deadline(*_FORM.unpack(data)) if len(data) == _FORM.size else _NOT_READY
 
     def close(self) -> None:
         """Close the file."""
@@ -195,6 +198,7 @@ class Worker:
 
     def run(self, stopped: threads.Event, max_tasks: int = 0) -> None:
         """Do tasks until an event is set, or ``max_tasks`` are done; 0 for any number."""
+        self._deadlines.write(_READY)
         count = 0
         while not stopped.is_set():
             try:
@@ -263,7 +267,7 @@ class Worker:
         try:
             yield
         finally:
-            self._deadlines.write(_NO_DEADLINE)
+            self._deadlines.write(_READY)
 
     def _is_cancelled(self, task: Task, begun: MessageId) -> bool:
         """Whether an attempt was cancelled before ``begun``."""
@@ -441,7 +445,7 @@ class WorkerGroup:
                     continue
                 self._record_end(slot, number, status, now_s)
             if now_s >= slot.due_s:
-                slot.deadlines.write(_NO_DEADLINE)
+                slot.deadlines.write(_NOT_READY)
                 slot.started_s = now_s
                 slot.process = self._start(self._order(slot, number))
 
@@ -467,7 +471,8 @@ class WorkerGroup:
             slot.failures = 0
             return
         _LOG.warning("worker %d of the pool %s ended: %d", number, self._pool, status)
-        if now_s - slot.started_s >= _STEADY_S:
+        # It took tasks: this end is not one of a row of failures, and its work is to go on.
+        if now_s - slot.started_s >= _STEADY_S or slot.deadlines.read() != _NOT_READY:
             slot.failures = 0
         slot.failures += 1
         slot.due_s = now_s + restart_delay_s(slot.failures)

@@ -26,6 +26,7 @@ from embeddedpulsar.futures import (
     TaskError,
     WorkerLost,
 )
+from embeddedpulsar.futures.workers import _READY, DeadlineFile, WorkerGroup, WorkerOptions
 from embeddedpulsar.testing import assert_clean
 from tests.multiprocess import pool_functions as functions
 
@@ -378,6 +379,48 @@ def test_the_program_workers(tmp_path: Path):
         assert after.cancel()
         process.communicate()
     assert_clean(root)
+
+
+class EndedProcess:
+    """A worker that was killed, before it took tasks or after."""
+
+    pid = 1
+
+    def __init__(self, order: Any, was_ready: bool) -> None:
+        if was_ready:
+            file = DeadlineFile(order["deadlines"])
+            file.write(_READY)
+            file.close()
+
+    def status(self) -> int:
+        """As `ChildProcess.status`."""
+        return -9
+
+    def wait(self, timeout_s: float) -> bool:
+        """As `ChildProcess.wait`."""
+        return True
+
+    def terminate(self) -> None:
+        """It has ended."""
+
+
+@pytest.mark.parametrize("was_ready", [True, False])
+def test_workers_are_started_again(was_ready: bool, tmp_path: Path):
+    """At once, however often they are killed; after delays that double if they do not come to take tasks."""
+    count = 0
+
+    def start(order: Any) -> Any:
+        nonlocal count
+        count += 1
+        return EndedProcess(order, was_ready)
+
+    with Client(tmp_path / "store") as client:
+        group = WorkerGroup(client, str(tmp_path / "store"), "default", WorkerOptions(1), start)
+        for _ in range(20):
+            group.supervise()
+        group.close()
+    # The first failure has no delay; after the second it is 100 ms.
+    assert count == 20 if was_ready else 2 <= count < 20
 
 
 MAIN = """
