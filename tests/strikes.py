@@ -94,8 +94,8 @@ def count_instructions(action: Callable[[], object]) -> int:
 def _visiting(
     visit: Callable[[CodeType, int], bool], last: Callable[[], object], counted: str
 ) -> Iterator[None]:
-    """Call ``visit`` before each instruction of this thread, in files whose names begin with ``counted``, until it
-    returns False; then call ``last``, as a function that is called by the frame of that instruction."""
+    """Call ``visit`` before each instruction of this thread, in files whose names begin with ``counted``,
+    until it returns False; then call ``last``, as a function that is called by the frame of that instruction."""
     if sys.version_info >= (3, 12):
         return _monitored(visit, last, counted)
     return _traced(visit, last, counted)
@@ -129,8 +129,8 @@ def _traced(
 def _monitored(
     visit: Callable[[CodeType, int], bool], last: Callable[[], object], counted: str
 ) -> Iterator[None]:
-    """By `sys.monitoring`: from Python 3.12 on a trace function misses the instructions of frames that it asks
-    for too late, or for the first time in its process."""
+    """By `sys.monitoring`: from Python 3.12 on a trace function misses the instructions of frames that it
+    asks for too late, or for the first time in its process."""
     monitoring = sys.monitoring
     thread = threading.get_ident()
 
@@ -157,8 +157,8 @@ def _monitored(
 @functools.cache
 def _endings(code: CodeType) -> frozenset[int]:
     """Where a function returns a variable, and where a ``with`` that ended well calls ``__exit__``: the
-    interpreter looks for signals after calls and jumps only, see `tests/unit/platform/test_where_signals_are_handled.py`.
-    So neither comes between a body and its end."""
+    interpreter looks for signals after calls and jumps only. So neither comes between a body and its end.
+    `tests/unit/platform/test_where_signals_are_handled.py` measures it."""
     endings = set()
     # Up to 3.11 a call has two instructions.
     instructions = [one for one in dis.get_instructions(code) if one.opname != "PRECALL"]

@@ -1,7 +1,7 @@
 """Where the interpreter looks for signals: what the commit of an append and the locked sections rely on.
 
-docs/concurrency.md#interrupts has the rule. Here a signal is pending before every instruction; the places where its
-handler runs then are all places where this version of Python looks for one.
+docs/concurrency.md#interrupts has the rule. Here a signal is pending before every instruction; the places
+where its handler runs then are all places where this version of Python looks for one.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ SIGNAL = signal.SIGUSR1
 
 
 def _raise_in_c() -> Callable[..., None]:
-    """A function in C that makes the signal pending, whatever else it is called with, and looks for none itself,
-    as `signal.raise_signal` does."""
+    """A function in C that makes the signal pending, whatever else it is called with, and looks for none
+    itself, as `signal.raise_signal` does."""
     raise_ = ctypes.PyDLL(None)["raise"]
     raise_.restype = None
     return functools.partial(raise_, ctypes.c_int(int(SIGNAL)))
@@ -177,7 +177,7 @@ def between(code: CodeType, first: str, last: str) -> set[int]:
 
 
 def test_no_signal_between_the_check_of_an_append_and_its_commit(tmp_path: Path):
-    """From the look at the state on, up to the new state, the frame, the slot and the tail are stored without one."""
+    """From the look at the state on, the frame, the slot, the tail and the new state are stored without one."""
     code = SegmentWriter.append.__code__
     region = between(code, "self._state is not state:  # a signal handler", "self._state = (tail, end")
     with LedgerSite(tmp_path) as site:
