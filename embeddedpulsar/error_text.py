@@ -102,7 +102,9 @@ def with_nearest_argument(error: TypeError, function: Any) -> TypeError | None:
     # application, and has nothing to do with these arguments.
     if _UNEXPECTED not in text or traceback is None or traceback.tb_next is not None:
         return None  # raised further down, by another call
-    name = text.rpartition(_UNEXPECTED)[2].strip("'")
+    # From 3.14 on Python's own guess follows; this one knows parts of names, too.
+    before, _, after = text.rpartition(_UNEXPECTED)
+    name = after.partition("'. Did you mean")[0].strip("'")
     code = function.__code__
     # Arguments with a default of a leading underscore are internal.
     known = [
@@ -116,7 +118,7 @@ def with_nearest_argument(error: TypeError, function: Any) -> TypeError | None:
         (argument for argument in known if name in argument or argument in name), None
     )
     hint = f"did you mean {near!r}?" if near else f"there are {', '.join(known)}"
-    return TypeError(f"{text}; {hint}")
+    return TypeError(f"{before}{_UNEXPECTED}{name!r}; {hint}")
 
 
 def naming_arguments(function: F) -> F:

@@ -22,12 +22,15 @@ if TYPE_CHECKING:
     from typing import Generic, NamedTuple, ParamSpec, Protocol, TypeVar, cast
 else:
     from collections import namedtuple
+    from sys import version_info
     from types import FunctionType, GenericAlias
 
     # Written in C, so that reading a field costs what it costs with `typing`.
     # The descriptor of a field, which is written in C.
     _Field = type(namedtuple("_", "field").field)
     _new = tuple.__new__
+    # What `_replace` of a named tuple raises.
+    _WRONG_NAMES = TypeError if version_info >= (3, 13) else ValueError
 
     _NEW = {"_new": _new, "locals": locals, "__builtins__": {}}
     # The constructor of what has more fields, such as the settings of a store, which are made once: 2 us more
@@ -81,7 +84,7 @@ else:
             # `pop` leaves the names that are no field.
             record = self._make(map(values.pop, self._fields, self))
             if values:
-                raise ValueError(f"unexpected field names: {list(values)!r}")
+                raise _WRONG_NAMES(f"unexpected field names: {list(values)!r}")
             return record
 
         __replace__ = _replace  # of `copy.replace`

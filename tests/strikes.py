@@ -95,7 +95,7 @@ def _visiting(
     visit: Callable[[CodeType, int], bool], last: Callable[[], object], counted: str
 ) -> Iterator[None]:
     """Call ``visit`` before each instruction of this thread, in files whose names begin with ``counted``,
-    until it returns False; then call ``last``, as a function that is called by the frame of that instruction."""
+    until it returns False; then call ``last``, which the frame of that instruction calls in effect."""
     if sys.version_info >= (3, 12):
         return _monitored(visit, last, counted)
     return _traced(visit, last, counted)

@@ -538,7 +538,7 @@ def test_a_leader_that_leaves_while_another_begins_is_not_remembered(mailbox: Ma
     class HandOver:
         """The leadership, given up by another thread at the very moment somebody asks for it."""
 
-        release = leadership.release
+        release = staticmethod(leadership.release)
 
         @staticmethod
         def acquire(blocking: bool) -> bool:

@@ -177,7 +177,7 @@ def between(code: CodeType, first: str, last: str) -> set[int]:
 
 
 def test_no_signal_between_the_check_of_an_append_and_its_commit(tmp_path: Path):
-    """From the look at the state on, the frame, the slot, the tail and the new state are stored without one."""
+    """From the look at the state on, the frame, the slot, the tail and the new state are stored."""
     code = SegmentWriter.append.__code__
     region = between(code, "self._state is not state:  # a signal handler", "self._state = (tail, end")
     with LedgerSite(tmp_path) as site:

@@ -60,9 +60,12 @@ def small_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
 class TrackerAgainstList(RuleBasedStateMachine):
     """A tracker with small buckets beside a sorted list."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.full, self.piece = pending_entries._FULL, pending_entries._PIECE
+
     @initialize()
     def start(self) -> None:
-        self.full, self.piece = pending_entries._FULL, pending_entries._PIECE
         pending_entries._FULL, pending_entries._PIECE = 8, 3
         self.tracker = DelayedDeliveryTracker()
         self.model: list[tuple[int, int, int]] = []
