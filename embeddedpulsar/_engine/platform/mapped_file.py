@@ -94,6 +94,8 @@ def map_file(fd: int, size: int, writable: bool = True) -> mmap.mmap:
     """
     if fd < 0:
         return mmap.mmap(-1, size)
+    if size <= 0:  # which `mmap` takes for the whole file
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
     access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
     # Three ways, the best first: Python leaves the descriptor out; the pages are put over a map of no
     # file; or, without ``_ctypes``, the map keeps a duplicate of the descriptor.
@@ -103,8 +105,6 @@ def map_file(fd: int, size: int, writable: bool = True) -> mmap.mmap:
     calls = _load()
     if calls is None:
         return mmap.mmap(fd, size, access=access)
-    if size <= 0:
-        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
     # Without rights, it refuses stores with TypeError, like a map for reading.
     # Anonymous and without reserve, so the range costs address space and no memory until it is
     # replaced.
