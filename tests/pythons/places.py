@@ -1,0 +1,138 @@
+"""Where a version of Python and what the tests need are: an interpreter of this machine, or a root directory
+with Debian's unstable packages."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+MIRROR = "http://deb.debian.org/debian"
+INSTALL = ("-m", "pip", "install", "--quiet", "--no-compile", "--editable")
+WHAT = (".[spark,compression,crypto,cli]", "--group", "dev")
+# What Spark needs is not among them, and neither is PostgreSQL: their tests are left out.
+PACKAGES = ("ca-certificates", "g++", "gcc", "git", "libffi-dev", "make", "procps", "util-linux")
+
+
+class Place(Protocol):
+    """Runs programs with one version of Python."""
+
+    def run(self, arguments: Sequence[str]) -> subprocess.CompletedProcess[str]:
+        """Run Python in the repository; what it prints is shown, and returned."""
+        ...
+
+
+class Installed:
+    """An interpreter of this machine, with a virtual environment of its own in the repository."""
+
+    def __init__(self, python: str) -> None:
+        path = shutil.which(os.path.expanduser(python))
+        if path is None:
+            sys.exit(f"there is no {python} on this machine; --debian makes a root that has one")
+        asked = (path, "-c", "import sys; print('%d.%d' % sys.version_info[:2])")
+        version = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
+        self._python = REPOSITORY / f".venv-{version}" / "bin" / "python"
+        stamp = self._python.parent / "installed"
+        if not _is_newer(stamp):
+            subprocess.run((path, "-m", "venv", str(self._python.parents[1])), check=True)
+            subprocess.run((str(self._python), *INSTALL, *WHAT), cwd=REPOSITORY, check=True)
+            stamp.touch()
+
+    def run(self, arguments: Sequence[str]) -> subprocess.CompletedProcess[str]:
+        """Run Python in the repository; what it prints is shown, and returned."""
+        return _shown((str(self._python), *arguments), REPOSITORY)
+
+
+class DebianRoot:
+    """A root directory with Debian's unstable packages, made when it is not there.
+
+    Needs root, and the program ``debootstrap``.
+
+    The repository is at its own path inside. All mounts are those of the command that needs them: they end
+    with it, however it ends.
+    """
+
+    def __init__(self, root: Path, version: str) -> None:
+        if os.geteuid() != 0:
+            sys.exit("only root may make a root directory and run programs in it; use sudo")
+        if shutil.which("debootstrap") is None:
+            sys.exit("debootstrap is missing: apt-get install debootstrap")
+        self._root = root.resolve()
+        self._python = f"/venvs/{version}/bin/python"
+        if not (self._root / "made").exists():
+            self._make()
+        if not (self._root / f"usr/bin/python{version}").exists():
+            self._install(f"python{version}", f"python{version}-venv", f"python{version}-dev")
+        stamp = self._root / f"venvs/{version}/installed"
+        if not _is_newer(stamp):
+            self._inside(f"/usr/bin/python{version} -m venv /venvs/{version}").check_returncode()
+            # Certificates and indexes of the machine's own configuration are not those of the root.
+            command = shlex.join((self._python, *INSTALL, *WHAT))
+            self._inside(f"env -u PIP_CERT -u PIP_FIND_LINKS {command}").check_returncode()
+            stamp.touch()
+
+    def run(self, arguments: Sequence[str]) -> subprocess.CompletedProcess[str]:
+        """Run Python in the repository; what it prints is shown, and returned."""
+        return self._inside(shlex.join((self._python, *arguments)))
+
+    def _make(self) -> None:
+        self._root.mkdir(parents=True, exist_ok=True)
+        subprocess.run(
+            ("debootstrap", "--variant=minbase", "sid", str(self._root), MIRROR), check=True, cwd="/"
+        )
+        # The release file of an archived mirror is out of date.
+        options = 'Acquire::Check-Valid-Until "false";\nAPT::Install-Recommends "false";\n'
+        (self._root / "etc/apt/apt.conf.d/99tests").write_text(options)
+        self._install(*PACKAGES)
+        (self._root / "venvs").mkdir(exist_ok=True)
+        (self._root / "made").touch()
+
+    def _install(self, *packages: str) -> None:
+        install = f"DEBIAN_FRONTEND=noninteractive apt-get install -y -q {shlex.join(packages)}"
+        self._inside(f"apt-get update -q && {install}").check_returncode()
+
+    def _inside(self, command: str) -> subprocess.CompletedProcess[str]:
+        root = shlex.quote(str(self._root))
+        # The directory of Git is elsewhere in a second worktree.
+        asked = ("git", "rev-parse", "--path-format=absolute", "--git-common-dir")
+        common = subprocess.run(
+            asked, capture_output=True, text=True, cwd=REPOSITORY, check=True
+        ).stdout.strip()
+        shared = [str(REPOSITORY)] + ([common] if Path(common).parent != REPOSITORY else [])
+        mounts = [
+            # A root is a mount point, as tests of file systems expect.
+            f"mount --bind {root} {root}",
+            f"mount -t proc proc {root}/proc",
+            f"mount --rbind /dev {root}/dev",
+            f"cp /etc/resolv.conf {root}/etc/resolv.conf",
+        ]
+        for path in map(shlex.quote, shared):
+            mounts += [f"mkdir -p {root}{path}", f"mount --bind {path} {root}{path}"]
+        inner = f"cd {shlex.quote(str(REPOSITORY))} && export PYTHONDONTWRITEBYTECODE=1 && {command}"
+        script = " && ".join([*mounts, f"exec chroot {root} bash -c {shlex.quote(inner)}"])
+        return _shown(("unshare", "--mount", "bash", "-c", script), Path("/"))
+
+
+def _is_newer(stamp: Path) -> bool:
+    """Whether what the tests need was installed since it changed."""
+    project = REPOSITORY / "pyproject.toml"
+    return stamp.exists() and stamp.stat().st_mtime >= project.stat().st_mtime
+
+
+def _shown(command: Sequence[str], directory: Path) -> subprocess.CompletedProcess[str]:
+    """Run a program and show what it prints as it comes; return it, too."""
+    lines = []
+    with subprocess.Popen(
+        command, cwd=directory, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            print(line, end="", flush=True)
+            lines.append(line)
+    return subprocess.CompletedProcess(command, process.returncode, "".join(lines))
