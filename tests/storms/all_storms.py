@@ -31,6 +31,7 @@ SIZES: Final = (
     "outbox --kills 500 --database postgresql",
     "frameworks --tasks 10000",
     "hostile --minutes 30",
+    "threads --messages 20000",
     "dispatch --seeds 10000",
     "backups --stores 10000",
     "power-loss --images 10000",

@@ -11,6 +11,7 @@
     python -m tests.storms transactions --kills 500
     python -m tests.storms spark --kills 200
     python -m tests.storms hostile --minutes 30
+    python -m tests.storms threads --messages 20000
     python -m tests.storms dispatch --seeds 10000
     python -m tests.storms backups --stores 10000
     python -m tests.storms power-loss --images 10000
@@ -41,6 +42,7 @@ from tests.storms import (
     producer_storm,
     spark_storm,
     store_corruption,
+    thread_storm,
     transaction_storm,
     type_storm,
     volatile_storm,
@@ -74,6 +76,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         report = backup_storm.run(options, None if options.quiet else _show_progress)
         print(report)
         return 0 if report.is_clean else 1
+    if options.storm == "threads":
+        threads = thread_storm.run(options)
+        print(threads)
+        return 0 if threads.is_clean else 1
     if options.storm in _KILLING:  # these keep their folder when something was wrong
         return _kills(options)
     with tempfile.TemporaryDirectory(prefix="storm-", dir=options.workspace) as workspace:
@@ -121,6 +127,7 @@ def _parser() -> argparse.ArgumentParser:
             hostile_storm.add_options,
         ),
         ("backups", "backups at random moments of random flows, restored", backup_storm.add_options),
+        ("threads", "threads of one process that change every microsecond", thread_storm.add_options),
         ("dispatch", "consumers of one subscription in every order, simulated", _dispatch_options),
         ("power-loss", "disks that a power loss may leave", _power_loss_options),
         ("corruption", "files damaged in every way", _corruption_options),

@@ -6,6 +6,7 @@ import argparse
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from tests.storms import (
     type_storm,
 )
 from tests.storms.storm_report import StormReport
+from tests.storms.thread_storm import out_of_order
 
 
 @pytest.mark.parametrize("arguments", [["power-loss", "--images", "20"], ["corruption", "--cases", "4"]])
@@ -41,6 +43,23 @@ def test_backups_of_random_flows(tmp_path: Path, capsys: pytest.CaptureFixture[s
     text = capsys.readouterr().out
     assert "stores restored: 24" in text and "clean" in text
     assert not list(tmp_path.iterdir())
+
+
+def test_threads_that_change_every_microsecond(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """Sixteen: each message arrives once at each subscription, and the workspace is empty."""
+    interval = sys.getswitchinterval()
+    assert commands.main(["--workspace", str(tmp_path), "threads", "--messages", "200"]) == 0
+    text = capsys.readouterr().out
+    assert text.count(": 1600\n") == 6 and "clean" in text
+    assert sys.getswitchinterval() == interval
+    assert not list(tmp_path.iterdir())
+
+
+def test_messages_out_of_order_are_told():
+    """The verdict on order: the first place of each thread."""
+    payloads = [b"0 0", b"1 0", b"0 2", b"0 1", b"1 1"]
+    assert out_of_order(payloads) == ["message 2 of thread 0 after 0"]
+    assert out_of_order(payloads[:2]) == []
 
 
 def test_all_storms_are_those_of_the_page():
