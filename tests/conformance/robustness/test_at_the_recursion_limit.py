@@ -26,6 +26,8 @@ from embeddedpulsar._engine.platform.threads import RLock
 from embeddedpulsar.testing.trial_store import assert_clean
 
 EARLIEST = {"initial_position": InitialPosition.Earliest}
+ONLY_PYTHON_COUNTS = sys.version_info >= (3, 12)
+"""Calls of functions in C are not limited any more, so a lock may need no room at all."""
 DEEPEST = 120
 """So many calls below the limit, no call of the package comes to it."""
 
@@ -91,7 +93,7 @@ def test_a_file_lock(tmp_path: Path, is_reopened: bool):
         failed += at_depth(room, section) is not None
         assert not lock.held and other.try_acquire(), room
         other.release()
-    assert failed and entered
+    assert entered and (failed or ONLY_PYTHON_COUNTS)
     lock.close()
     other.close()
 
@@ -112,7 +114,7 @@ def test_a_thread_lock():
     for room in range(5, 30):
         failed += at_depth(room, section) is not None
         assert in_thread(lambda: lock.acquire(False) and (lock.release() or True)), room
-    assert failed and entered
+    assert entered and (failed or ONLY_PYTHON_COUNTS)
 
 
 @pytest.fixture
