@@ -82,6 +82,8 @@ def test_consumers_and_producers_load_their_own(tmp_path, consumer_type: str):
         assert "typing" not in names
         assert "sortedcontainers" not in names
     assert "re" not in producing
+    assert len(producing) <= 150, sorted(producing)
+    assert len(consuming) <= 170, sorted(consuming)
     assert PACKAGE + "results" not in consuming
     assert not [name for name in producing if name.startswith(PACKAGE + "client.consumer.consumer")]
     unwanted: tuple[str, ...] = ("client.producer.", "client.consumer.dead_letter")
