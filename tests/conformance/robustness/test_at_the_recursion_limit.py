@@ -238,8 +238,8 @@ def test_calls(client: Client, call: str):
             assert "receive" in call  # what was received at the limit is not acknowledged yet
 
 
-# A method with ``any(one == self.one for one in self.all)`` in a ``try`` is enough: no memory for the generator ends
-# 3.12.1 and 3.13.18 by a segmentation fault, and 3.11 and 3.14 by MemoryError.
+# A method with ``any(one == self.one for one in self.all)`` in a ``try`` is enough: no memory for the
+# generator ends 3.12.1 and 3.13.18 by a segmentation fault, and 3.11 and 3.14 by MemoryError.
 @pytest.mark.skipif((3, 12) <= sys.version_info < (3, 14), reason="the interpreter crashes without memory")
 # The object that cannot be made may be one of another thread, or of a finalizer.
 @pytest.mark.filterwarnings(
