@@ -188,7 +188,47 @@ def huey_application(backend: str, url: str) -> Application:
     return Application(send, lambda count: [round_trip(number) for number in range(count)], work)
 
 
-APPLICATIONS = {"taskiq": taskiq_application, "dramatiq": dramatiq_application, "huey": huey_application}
+def celery_application(backend: str, url: str) -> Application:
+    """Celery: kombu's Redis transport and Celery's Redis results, or topics."""
+    from celery import Celery
+
+    import embeddedpulsar.frameworks.celery
+
+    place = url if backend == REDIS else f"{embeddedpulsar.frameworks.celery.SCHEME}://{url}"
+    app = Celery("bench", broker=place, backend=place)
+    app.conf.task_acks_late = True
+    app.conf.broker_connection_retry_on_startup = True
+
+    @app.task(name="nothing")
+    def nothing(number: int) -> int:
+        COUNTER.count()
+        return number
+
+    def send(count: int) -> float:
+        begun = time.perf_counter()
+        for number in range(count):
+            nothing.delay(number)
+        return time.perf_counter() - begun
+
+    def round_trip(number: int) -> float:
+        begun = time.perf_counter()
+        nothing.delay(number).get(timeout=WAIT_S)
+        return time.perf_counter() - begun
+
+    def work() -> None:
+        # What the tasks print is the result: without the redirection of Celery.
+        app.conf.worker_redirect_stdouts = False
+        app.worker_main(["--quiet", "worker", "--pool", "solo", "--loglevel", "ERROR", "--without-gossip"])
+
+    return Application(send, lambda count: [round_trip(number) for number in range(count)], work)
+
+
+APPLICATIONS = {
+    "celery": celery_application,
+    "taskiq": taskiq_application,
+    "dramatiq": dramatiq_application,
+    "huey": huey_application,
+}
 
 
 def client(name: str, backend: str, url: str, tasks: int, trips: int) -> dict[str, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -121,11 +122,11 @@ class LoopWatch:
                 return  # it is full, so the loop wakes; or closed
 
     def _on_readable(self, *events: object) -> None:
-        self._is_rung = False
-        try:
+        with contextlib.suppress(BlockingIOError):  # rung, and emptied before
             self._own.recv(4096)
-        except BlockingIOError:
-            return
+        # After the bytes and before the look: a thread that still sees the flag is served by this look, and
+        # one that does not writes a byte that stays.
+        self._is_rung = False
         transport = self._transport
         for _ in range(_IN_A_ROW):
             if not transport.deliver_next(transport.channels):

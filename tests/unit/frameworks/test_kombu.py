@@ -457,6 +457,38 @@ def test_an_event_loop_delivers_what_comes(url: str):
     assert sorted(payloads(messages)) == [0, 1, 2, 3, 4]
 
 
+def test_a_thread_that_rings_while_the_loop_empties_its_socket(url: str):
+    """The next ring wakes the loop nevertheless."""
+
+    class Ringing:
+        """A socket that another thread writes to just before it is read."""
+
+        def __init__(self, watch: Any) -> None:
+            self.watch, self.socket = watch, watch._own
+
+        def recv(self, size: int) -> bytes:
+            self.watch.look_again()
+            return bytes(self.socket.recv(size))
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.socket, name)
+
+    queue, messages = Queue("jobs"), []
+    hub = Hub()
+    with Connection(url) as connection, Connection(url) as other:
+        connection.register_with_event_loop(hub)
+        watch = connection.transport._watch
+        watch._own = Ringing(watch)
+        with Consumer(connection.channel(), [queue], on_message=messages.append, no_ack=True):
+            for number in range(3):
+                hub.run_once()
+                other.Producer().publish(number, routing_key="jobs", declare=[queue])
+                run_until(hub, lambda: len(messages) == number + 1)  # noqa: B023 - called in this turn
+        connection.transport.unregister_from_event_loop(connection.connection, hub)
+    hub.close()
+    assert payloads(messages) == [0, 1, 2]
+
+
 def test_a_fork_leaves_the_connection_to_its_parent(url: str):
     """A child that closes its copy takes nothing from its parent."""
     queue = Queue("jobs")
