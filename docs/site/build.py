@@ -19,7 +19,7 @@ from types import ModuleType
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(Path(__file__).parent))
 
-from navigation import REFERENCE, SECTIONS  # noqa: E402
+from navigation import REFERENCE, SECTIONS, TITLES  # noqa: E402
 
 LINK = re.compile(r"(?<!!)\[([^\]]*)\]\((?!https?:|mailto:|#)([^)#\s]+)(#[^)]*)?\)")
 COPIED = (
@@ -170,7 +170,11 @@ def add_navigation(pages: Path, reference: list[str]) -> None:
     sections = {**SECTIONS, "Know": (*SECTIONS["Know"], *others), "Reference": tuple(reference)}
     text = (pages / "index.md").read_text("utf-8")
     for caption, names in sections.items():
-        there = [name for name in names if (pages / f"{name}.md").is_file()]
+        there = [
+            f"{TITLES[name]} <{name}>" if name in TITLES else name
+            for name in names
+            if (pages / f"{name}.md").is_file()
+        ]
         text += "\n".join(["", "```{toctree}", ":hidden:", f":caption: {caption}", "", *there, "```", ""])
     inner = ["readme", *sorted(str(page.relative_to(pages))[:-3] for page in pages.glob("*/*.md"))]
     hidden = [name for name in inner if not name.startswith("api/")]

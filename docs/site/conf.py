@@ -43,7 +43,7 @@ html_show_sphinx = False
 html_show_sourcelink = False
 html_copy_source = False
 pygments_style = "friendly"
-pygments_dark_style = "monokai"
+pygments_dark_style = "github-dark"
 html_theme_options = {
     "navigation_with_keys": True,
     "light_css_variables": {"color-brand-primary": "#0b63b0", "color-brand-content": "#0b63b0"},

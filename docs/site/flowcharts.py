@@ -7,6 +7,7 @@ an error with the line.
 from __future__ import annotations
 
 import html
+import itertools
 import re
 from typing import Any, Final
 
@@ -31,6 +32,33 @@ class Box:
         self.w = max(map(len, self.lines)) * LETTER_PX + 2 * PADDING_PX
         self.h = len(self.lines) * LINE_PX + PADDING_PX
         self.xy = (0.0, 0.0)
+
+
+class Way:
+    """What the layout knows of an arrow: the places between its ends where it passes other rows."""
+
+    def __init__(self) -> None:
+        self.bends: list[tuple[float, float]] = []
+
+    def setpath(self, points: list[tuple[float, float]]) -> None:
+        """Called by the layout, with the ends."""
+        self.bends = list(points[1:-1])
+
+
+def move_out(chart: Flowchart, vertices: dict[str, Any]) -> float:
+    """Move nodes of no group behind the frames that they seem to be in. Returns where the last one ends."""
+    end = 0.0
+    for members in chart.groups.values():
+        border = max(vertices[name].view.xy[0] + vertices[name].view.w / 2 for name in members) + 10
+        for name, vertex in vertices.items():
+            box = vertex.view
+            if (
+                not any(name in names for names in chart.groups.values())
+                and box.xy[0] - box.w / 2 < border + 30
+            ):
+                box.xy = (border + 30 + box.w / 2, box.xy[1])
+            end = max(end, box.xy[0] + box.w / 2)
+    return end
 
 
 def broken(text: str) -> list[str]:
@@ -99,6 +127,8 @@ def svg_of(source: str, label: str) -> str:
         if is_wide:  # laid out from above, and turned when it is drawn
             vertex.view.w, vertex.view.h = vertex.view.h, vertex.view.w
     edges = [Edge(vertices[a], vertices[b], data=dashed) for a, b, dashed in chart.edges]
+    for edge in edges:
+        edge.view = Way()
     offset, shapes, right, bottom = 0.0, [], 0.0, 0.0
     for part in Graph(list(vertices.values()), edges).C:
         layout = SugiyamaLayout(part)
@@ -113,9 +143,14 @@ def svg_of(source: str, label: str) -> str:
             if is_wide:
                 v.view.w, v.view.h = v.view.h, v.view.w
             right, bottom = max(right, v.view.xy[0] + v.view.w / 2), max(bottom, v.view.xy[1] + v.view.h / 2)
+        for edge in part.sE:
+            bends = [(x - left + offset, y - top) for x, y in edge.view.bends]
+            edge.view.bends = [(y, x) for x, y in bends] if is_wide else bends
         offset = (bottom if is_wide else right) + 20
+    if is_wide:
+        right = max(right, move_out(chart, vertices))
     shapes += [group_of(name, [vertices[one].view for one in names]) for name, names in chart.groups.items()]
-    shapes += [arrow_of(edge.v[0].view, edge.v[1].view, edge.data, is_wide) for edge in edges]
+    shapes += [arrow_of(edge, is_wide) for edge in edges]
     shapes += [node_of(vertex.view) for vertex in vertices.values()]
     size = f'viewBox="-24 -30 {right + 48:.0f} {bottom + 54:.0f}" width="{right + 48:.0f}"'
     return f'<svg {size} role="img" aria-label="{html.escape(label)}">{"".join(shapes)}</svg>'
@@ -133,20 +168,23 @@ def node_of(box: Box) -> str:
     return f'<rect class="node" rx="4" {place}/>{texts}'
 
 
-def arrow_of(start: Box, end: Box, is_dashed: bool, is_wide: bool) -> str:
-    """A curve from the border of one node to that of another, with a head."""
+def arrow_of(edge: Any, is_wide: bool) -> str:
+    """A curve from the border of one node, by its bends, to the border of another, with a head."""
+    start, end = edge.v[0].view, edge.v[1].view
     (x1, y1), (x2, y2) = start.xy, end.xy
     if is_wide:
-        x1, x2 = x1 + start.w / 2, x2 - end.w / 2 - 6
-        middle = (x1 + x2) / 2
-        curve = f"M{x1:.1f},{y1:.1f} C{middle:.1f},{y1:.1f} {middle:.1f},{y2:.1f} {x2:.1f},{y2:.1f}"
-        head = f"M{x2 + 6:.1f},{y2:.1f} l-7,-3.5 v7 z"
+        places = [(x1 + start.w / 2, y1), *edge.view.bends, (x2 - end.w / 2 - 6, y2)]
+        head = f"M{places[-1][0] + 6:.1f},{y2:.1f} l-7,-3.5 v7 z"
     else:
-        y1, y2 = y1 + start.h / 2, y2 - end.h / 2 - 6
-        middle = (y1 + y2) / 2
-        curve = f"M{x1:.1f},{y1:.1f} C{x1:.1f},{middle:.1f} {x2:.1f},{middle:.1f} {x2:.1f},{y2:.1f}"
-        head = f"M{x2:.1f},{y2 + 6:.1f} l-3.5,-7 h7 z"
-    kind = ' class="dashed"' if is_dashed else ""
+        places = [(x1, y1 + start.h / 2), *edge.view.bends, (x2, y2 - end.h / 2 - 6)]
+        head = f"M{x2:.1f},{places[-1][1] + 6:.1f} l-3.5,-7 h7 z"
+    curve = f"M{places[0][0]:.1f},{places[0][1]:.1f}"
+    for (x1, y1), (x2, y2) in itertools.pairwise(places):
+        first, second = ((x1 + x2) / 2, y1), ((x1 + x2) / 2, y2)
+        if not is_wide:
+            first, second = (x1, (y1 + y2) / 2), (x2, (y1 + y2) / 2)
+        curve += f" C{first[0]:.1f},{first[1]:.1f} {second[0]:.1f},{second[1]:.1f} {x2:.1f},{y2:.1f}"
+    kind = ' class="dashed"' if edge.data else ""
     return f'<path{kind} d="{curve}"/><path class="head" d="{head}"/>'
 
 

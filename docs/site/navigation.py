@@ -71,6 +71,19 @@ SECTIONS: Final[dict[str, tuple[str, ...]]] = {
 """Pages by section. A page that is not there is not missed: it may come with a later part of the package. One
 that is there and is in no section goes to the last."""
 
+TITLES: Final = {
+    "outbox": "Outbox and inbox",
+    "from-multiprocessing-queue": "multiprocessing.Queue",
+    "from-celery": "Celery",
+    "from-redis-streams": "Redis Streams",
+    "from-pulsar-client": "pulsar-client",
+    "from-kafka": "Kafka",
+    "from-other-languages": "Other languages",
+    "spark": "Whole topics, Arrow and Spark",
+    "readme": "README",
+}
+"""Shorter titles, for the navigation."""
+
 REFERENCE: Final[dict[str, tuple[str, ...]]] = {
     "embeddedpulsar": ("embeddedpulsar",),
     "embeddedpulsar.schema": ("embeddedpulsar.schema",),
