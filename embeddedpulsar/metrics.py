@@ -422,6 +422,7 @@ def _row(topic: TopicFigures, before: TopicFigures | None, since_ms: int) -> _Ro
     for name, subscription in stats.subscriptions.items():
         earlier = None if before is None else before.stats.subscriptions.get(name)
         rate: Value = None
+        # A subscription that was moved back between two scrapes has less acknowledged, and no rate below 0.
         if earlier is not None and before is not None:
             gone = _gone(topic, subscription) - _gone(before, earlier)
             rate = max(gone, 0) * 1000 / since_ms

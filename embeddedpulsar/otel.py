@@ -826,6 +826,7 @@ def instrument(
     for operation in operations:
         if operation not in OPERATIONS:
             raise ValueError(f"there is no operation {operation!r}; operations are {', '.join(OPERATIONS)}")
+    # Methods are wrapped once; a second call replaces what the wrappers record.
     _active = _Telemetry(clients, tracer_provider, meter_provider, operations)
     if not _originals:
         for owner, name, wrap in _WRAPPERS:

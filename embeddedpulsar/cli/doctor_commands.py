@@ -439,6 +439,7 @@ def doctor(
     The exit status is that of monitors: 0 if all is well, 1 for warnings, 2 for what is critical, 3 if there
     is no store.
     """
+    # A store that cannot be opened has no verdict: monitors tell that from a bad one by the exit status.
     text = refusal(store.root)
     if text:
         if is_json:
@@ -563,6 +564,7 @@ def init(
         raise click.ClickException(f"{root} has files, and is no store; name an empty or a new directory")
     with place.client(creates=True):
         pass
+    # After the store, before the topics: a run that was cut short is repeated, and leaves alone what is there.
     _write_settings(os.path.join(root, "broker.conf"))
     with place.admin() as admin:
         topics = admin.topics()

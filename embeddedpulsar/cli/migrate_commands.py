@@ -410,6 +410,8 @@ class Migration:
         present = self._target_side.cursors(target_log)
         targets: dict[str, MessageId] = {}
         acknowledged: dict[str, list[MessageId]] = {name: [] for name in cursors}
+        # One pass over the copies serves all subscriptions: each begins at the first copy behind its mark-delete
+        # position, and of those behind, acknowledges what it had acknowledged out of order.
         if cursors:
             for place, copied_id in copy.copies():
                 for name, cursor in cursors.items():
@@ -487,6 +489,7 @@ def _chosen(
                 side.partitions(topic) if side is not None else (0 if logs == [topic] else len(logs))
             )
         return chosen
+    # A client lists no topics and no namespaces: that takes the REST interface.
     if side is None:
         raise click.UsageError(
             "name topics, or the REST interface of the cluster: --from-admin http://HOST:8080"
@@ -560,6 +563,7 @@ def migrate(
         if dry_run:
             _show_plan(chosen, source_side, to_namespace, is_json)
             return
+        # The target is opened last, as opening makes a store of it, which a dry run or a wrong name must not.
         copy_to, target_side = _opened(store, opened, target, to_admin, token, creates=True)
         migration = Migration(
             source, copy_to, source_side, target_side, is_finished=finish, stop=stop, progress=progress

@@ -213,6 +213,7 @@ async def _run(app: Starlette, listener: socket.socket) -> None:
     server, loop = Server(config), asyncio.get_running_loop()
 
     def stop() -> None:
+        # The first signal lets requests end; the second does not wait for them.
         server.force_exit = server.should_exit
         server.should_exit = True
         app.state.served.stop()

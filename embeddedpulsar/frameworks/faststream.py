@@ -416,6 +416,7 @@ class EmbeddedPulsarBroker(_Registrator, BrokerUsecase[Received, Client, StoreCo
         Raises:
             PulsarException: it is not stored; see `embeddedpulsar.Producer.send`.
         """
+        # Through the middlewares of the application, as each broker of FastStream sends.
         command = EmbeddedPulsarPublishCommand(
             message,
             _publish_type=PublishType.PUBLISH,

@@ -480,6 +480,7 @@ class Executor(concurrent.futures.Executor):
         workers = WorkerOptions(
             count, grace_s, max_tasks_per_child or 0, prefetch, place, initargs, durability
         )
+        # Without workers of its own, the executor checks no options of any: the process that starts them does.
         if count != 0:
             workers.check()
         self._state = _State(service_url, pool, topics, workers, result_ttl)
@@ -517,6 +518,7 @@ class Executor(concurrent.futures.Executor):
             "serializer": serializer,
             "max_worker_deaths": max_worker_deaths,
         }
+        # The view has no workers of its own: it shares them, the results and the end with this executor.
         view = object.__new__(type(self))
         view._state = self._state
         changes: dict[str, Any] = {name: value for name, value in chosen.items() if value is not None}

@@ -170,6 +170,7 @@ def task_of(message: Message[bytes]) -> Task:
     """
     texts = message.properties()
     try:
+        # What earlier releases did not write has the value that held for them.
         least, longest, factor = texts.get("backoff", "1000 60000 2.0").split()
         options = TaskOptions(
             check_serializer(texts["serializer"]),

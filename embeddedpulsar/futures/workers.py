@@ -569,6 +569,7 @@ def run_workers(
         group = WorkerGroup(client, url, pool, options)
         try:
             while not stopped.is_set():
+                # A store that is busy or full for a moment must not end the workers.
                 try:
                     group.supervise()
                 except (PulsarException, OSError):

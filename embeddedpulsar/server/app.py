@@ -83,6 +83,7 @@ def create_app(
             served.stop()
             served.close()
 
+    # Outermost, so that a route that does not exist tells a stranger no more than one that does.
     access = Middleware(
         Access,
         token=token,

@@ -486,6 +486,7 @@ def routes(served: Served) -> list[Route]:
         "check": console.check,
         "plan": console.plan,
     }
+    # The pages name all of these relative to themselves, so the application may be mounted below any path.
     return [
         Route("/", home),
         Route("/console", lambda request: RedirectResponse("console/")),

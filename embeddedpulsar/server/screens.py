@@ -224,6 +224,7 @@ def topic_detail(admin: Admin, topic: str) -> dict[str, Any]:
     """
     topics = admin.topics()
     partitions = topics.get_partitioned_topic_metadata(topic).partitions
+    # The segments of a few partitions are drawn; figures are of all.
     logs = [f"{topic}-partition-{number}" for number in range(min(partitions, _PARTITIONS))] or [topic]
     if partitions:
         parts = topics.get_partitioned_stats(topic, True)
