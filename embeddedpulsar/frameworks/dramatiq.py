@@ -34,6 +34,7 @@ except ImportError as error:
 
 from datetime import timedelta
 
+from embeddedpulsar.client.consumer.dead_letter import ORIGIN_MESSAGE_ID, REAL_TOPIC, REASON, reason_text
 from embeddedpulsar.enums import ConsumerType, InitialPosition
 from embeddedpulsar.exceptions import AlreadyClosed, Timeout, TopicNotFound
 from embeddedpulsar.frameworks.engine import SYSTEM_CLOCK, threads
@@ -339,11 +340,11 @@ class _QueueConsumer(Consumer):
     def _bury(self, stored: StoredMessage[bytes], reason: BaseException | None) -> None:
         letter = {
             **stored.properties(),
-            "REAL_TOPIC": self._broker.topic(self._queue_name),
-            "ORIGIN_MESSAGE_ID": str(stored.message_id()),
+            REAL_TOPIC: self._broker.topic(self._queue_name),
+            ORIGIN_MESSAGE_ID: str(stored.message_id()),
         }
         if reason is not None:
-            letter["EXCEPTION"] = f"{type(reason).__name__}: {reason}"
+            letter[REASON] = reason_text(reason)
         self._broker.producer(xq_name(self._queue_name)).send(stored.data(), properties=letter)
         self._consumer.acknowledge(stored)
 

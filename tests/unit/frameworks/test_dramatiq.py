@@ -152,7 +152,7 @@ def test_dead_letters(broker: EmbeddedPulsarBroker):
     topic = broker.topic("jobs.XQ")
     letters = broker.store.admin.dead_letters(broker.topic("jobs"), "workers", topic)
     (letter,) = letters.peek(10)
-    assert letter.properties()["EXCEPTION"] == "ValueError: no such mailbox"
+    assert letter.properties()["DEAD_LETTER_REASON"] == "ValueError: no such mailbox"
     assert [dead.args for dead in broker.dead_letters("jobs")] == [(1,)]
     assert broker.store.admin.topics().get_retention(topic) == (7 * 24 * 60, -1)
     assert letters.replay_all() == 1
