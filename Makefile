@@ -31,9 +31,10 @@ WORKERS := $(shell cores=$$(nproc); echo $$((cores < 8 ? cores : 8)))
 # In the order of tests/conftest.py: files of few long tests before those of many short ones.
 SHARED := --dist loadfile --no-loadscope-reorder
 
-# Types of what is imported by users and by the storms; tests are not typed throughout.
-TYPES := $(BIN)/mypy --strict --exclude '/test_' embeddedpulsar tests/storms tests/support/disks \
-    tests/support/typed_application.py tests/support/write_policies.py
+# Types of what is imported by users and by the storms; tests are not typed throughout,
+# and programs of frameworks are as untyped as these.
+TYPES := $(BIN)/mypy --strict --exclude '/test_' --exclude /framework_apps/ embeddedpulsar tests/storms \
+    tests/support/disks tests/support/typed_application.py tests/support/write_policies.py
 # A directory in memory for the files of tests, where there is room: creating, flushing and removing small files is most
 # of what they do. Tests of processes and of Spark have theirs on the disk.
 SCRATCH := $(shell [ "$$(df -Pk /dev/shm 2>/dev/null | awk 'END {print $$4}')" -gt 4000000 ] 2>/dev/null && \

@@ -268,7 +268,7 @@ class DeadLetters(SaysWhatThereIs):
                     f"the message {message_id} of {topic.name} is encrypted; receive it with a consumer that "
                     "has the key, and give it back until its dead letter policy moves it"
                 )
-            # First the letter, then the acknowledgement: a death between the two leaves the message in both places.
+            # First the letter, then the acknowledgement: a death between the two leaves the message in both.
             self._publish_letters(topic, selected, reason)
             selected.acknowledge(subscription)
 

@@ -564,7 +564,7 @@ def init(
         raise click.ClickException(f"{root} has files, and is no store; name an empty or a new directory")
     with place.client(creates=True):
         pass
-    # After the store, before the topics: a run that was cut short is repeated, and leaves alone what is there.
+    # The store, its settings, the topics: a run that was cut short is repeated, and leaves what is there.
     _write_settings(os.path.join(root, "broker.conf"))
     with place.admin() as admin:
         topics = admin.topics()

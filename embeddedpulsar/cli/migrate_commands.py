@@ -410,8 +410,8 @@ class Migration:
         present = self._target_side.cursors(target_log)
         targets: dict[str, MessageId] = {}
         acknowledged: dict[str, list[MessageId]] = {name: [] for name in cursors}
-        # One pass over the copies serves all subscriptions: each begins at the first copy behind its mark-delete
-        # position, and of those behind, acknowledges what it had acknowledged out of order.
+        # One pass over the copies serves all subscriptions: each begins at the first copy behind its
+        # mark-delete position, and of those behind, acknowledges what it had acknowledged out of order.
         if cursors:
             for place, copied_id in copy.copies():
                 for name, cursor in cursors.items():

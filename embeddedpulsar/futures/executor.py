@@ -480,7 +480,7 @@ class Executor(concurrent.futures.Executor):
         workers = WorkerOptions(
             count, grace_s, max_tasks_per_child or 0, prefetch, place, initargs, durability
         )
-        # Without workers of its own, the executor checks no options of any: the process that starts them does.
+        # Without workers of its own, the executor checks no options of any: that is for their process.
         if count != 0:
             workers.check()
         self._state = _State(service_url, pool, topics, workers, result_ttl)

@@ -649,8 +649,8 @@ class SegmentWriter(AppendPoint):
                     now = last
                 entry_id += 1
                 end = start + length
-            # All that has to be called is called before step 2: from the check there to the commit no signal
-            # handler (or finalizer) of this thread can come between, as Python runs them after calls.
+            # All calls, and new slices, come before step 2: from the check there to the commit neither signal
+            # handlers run, which do after calls, nor finalizers: up to 3.11 they do where objects are made.
             # `seal` and `pack_slot`, without their calls.
             covered = _pack_covered(
                 crc, body_crc, MAGIC, KIND_ENTRY, codec, flags, entry_id, now, count, metadata_length, 0
@@ -675,17 +675,18 @@ class SegmentWriter(AppendPoint):
                 crc,
             )
             slot_start = SLOTS_OFFSET + SLOT_SIZE * entry_id
+            place, slot_place = slice(start, end), slice(slot_start, slot_start + SLOT_SIZE)
             if active:
                 self._write_part(start, front + covered, parts)
             if self._state is not state:  # a signal handler of this thread appended meanwhile
                 return self.append(entry, guard, timeout_s, hold, check_open)
             # 2. The frame, above the tail. A crash leaves garbage that the next append overwrites.
             if frame is not None:
-                self._log[start:end] = frame
+                self._log[place] = frame
             if active:
                 failpoints.hit("append:body_done")
             # 3. The index slot. A crash leaves a slot beyond the last entry, which is never read.
-            self._index[slot_start : slot_start + SLOT_SIZE] = slot
+            self._index[slot_place] = slot
             if active:
                 failpoints.hit("append:index_done")
             # 4. THE commit: one store. From here on the entry exists, whatever happens to us.
@@ -755,8 +756,7 @@ class SegmentWriter(AppendPoint):
         Those with a flag that is ``barred`` are not among them; 0 for entries of a transaction.
         """
         words, state, now_ns = self._words, self._state, self._wall_ns()
-        # Each condition that `append` treats in a slow way ends the run here, and `append` takes the
-        # next entry.
+        # Each condition that `append` treats in a slow way ends the run here; `append` takes the next entry.
         tail, start, entry_id, crc, messages, now = state
         if self._is_closed or words[_OWNER] or words[_TAIL] != tail:
             return False
@@ -788,11 +788,11 @@ class SegmentWriter(AppendPoint):
             appended.append((ledger_id, entry_id, tail))
         frame, slot = b"".join(frames), b"".join(slots)
         begin = SLOTS_OFFSET + SLOT_SIZE * first
+        place, slot_place = slice(start, end), slice(begin, begin + len(slot))
         active = failpoints.ACTIVE
         if not appended or self._state is not state:  # a signal handler of this thread appended meanwhile
             return False
-        # From the last check to the store of the tail nothing is called, as in `append`; the order of
-        # writes is the same.
+        # From the last check to the store of the tail nothing is called or made, as in `append`.
         words[_OWNER] = self._owner
         if active:
             failpoints.hit("append:owner_set")
@@ -806,10 +806,10 @@ class SegmentWriter(AppendPoint):
             if active:
                 failpoints.hit("append:first_open_stored")
         if self._by_map >= 0:
-            self._log[start:end] = frame
+            self._log[place] = frame
         if active:
             failpoints.hit("append:body_done")
-        self._index[begin : begin + len(slot)] = slot
+        self._index[slot_place] = slot
         if active:
             failpoints.hit("append:index_done")
         words[_TAIL] = tail

@@ -17,7 +17,6 @@ from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
 from embeddedpulsar._engine.platform import threads, timing
 from embeddedpulsar._engine.subscription.attachment.active_attachment import unacked_entries
 from embeddedpulsar._engine.subscription.dispatch.dispatchers import ACTIVE_DISPATCHERS
-from embeddedpulsar._engine.subscription.dispatch.look_ahead import ranges_for
 from embeddedpulsar._engine.subscription.log_queries import (
     Acknowledged,
     PendingTransaction,
@@ -373,8 +372,9 @@ def _consumer_facts(
         return ConsumerFacts(consumer, 0, False, None, None, acked_ms=acked_ms)
     permits = max(0, granted.get(consumer.consumer_id, 0) - assigned.messages)
     held = state.dispatch.holds(consumer.consumer_id)
-    first = ranges_for(state, consumer.consumer_id, 0, 1)
-    oldest = min((Position(part.ledger_id, part.first) for part in first), default=None)
+    # Among all that it holds: its ranges are only those that its application was not given yet.
+    first = state.dispatch.pending.first_of(assigned.code)
+    oldest = None if first is None else Position(*first)
     return ConsumerFacts(consumer, held, assigned.is_blocked, permits, assigned.messages, oldest, acked_ms)
 
 

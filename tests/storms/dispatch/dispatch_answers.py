@@ -143,7 +143,7 @@ class DispatchAnswers:
             for holder in model.held.get(position, {}).values():
                 taken |= holder
             conflicts = conflicts or position in model.acked or bool(taken & indexes)
-        # A part that cannot be read is acknowledged once a consumer comes to it; the model does not know when.
+        # A part that cannot be read is acknowledged once a consumer comes to it; the model does not see that.
         acks = self._scene.judge.state.acks
         parts = {
             part

@@ -681,6 +681,15 @@ class PendingEntries:
             for run in self._ledgers[ledger_id].runs(code):
                 yield ledger_id, *run
 
+    def first_of(self, code: int) -> tuple[int, int] | None:
+        """The first entry of a state as (ledger, entry); None without one."""
+        for ledger_id in sorted(self._ledgers):
+            states = self._ledgers[ledger_id]
+            at = states.states.find(code)
+            if at >= 0:
+                return ledger_id, states.base + at
+        return None
+
     def parts(self) -> list[tuple[int, int]]:
         """Parts of chunked messages that are not the last, as (ledger, entry), ascending."""
         if not self.has_parts:
