@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 import click
 
@@ -125,6 +126,10 @@ add_quotas(topics, lambda admin: admin.topics(), "topic")
 add_quotas(namespaces, lambda admin: admin.namespaces(), "namespace")
 
 
+# What click raises for a group without a command. Before click 8.2 it prints the help, and raises nothing.
+_NO_COMMAND: Any = getattr(click.exceptions, "NoArgsIsHelpError", ())
+
+
 def run(arguments: Sequence[str]) -> int:
     """Run a command line; return the exit status."""
     with standard_streams():
@@ -149,6 +154,9 @@ def _run(arguments: list[str]) -> int:
     # a user can cause ends in one line; what is left is a fault of the program, and keeps its traceback.
     try:
         return int(program.main(arguments, "embeddedpulsar", standalone_mode=False) or 0)
+    except _NO_COMMAND as e:  # its message is the help, which has a usage line of its own
+        click.echo(e.format_message(), err=True)
+        return e.exit_code
     except click.UsageError as e:
         if e.ctx is not None:
             click.echo(e.ctx.get_usage(), err=True)

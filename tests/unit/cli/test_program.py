@@ -285,6 +285,13 @@ def test_without_the_packages(capfd, monkeypatch):
     )
 
 
+@pytest.mark.parametrize("arguments", [[], ["dlq"]])
+def test_a_group_without_a_command_prints_its_help_once(capfd, arguments):
+    main(arguments)
+    printed = "".join(capfd.readouterr())
+    assert printed.count("Usage: embeddedpulsar") == 1 and "Error" not in printed and "Commands:" in printed
+
+
 def test_a_module_is_the_program(store):
     """Also with the store in the environment, without colours where the output is no terminal."""
     environment = os.environ | {"EMBEDDEDPULSAR_URL": str(store)}
