@@ -272,11 +272,12 @@ def _plan_replay(served: Served, given: Given) -> Plan:
         if not wanted:
             raise ValueError(f"{letters.topic} has no dead letter {given['id']} any more")
         text = f"The dead letter {given['id']} would be published to the topic that it comes from."
+        rest = "Every subscription of that topic receives it, and it is taken off this list."
     else:
         wanted = letters.peek(1000)
         count = f"{len(wanted):,} or more" if len(wanted) == 1000 else f"{len(wanted):,}"
         text = f"All {count} dead letters would be published to the topics that they come from."
-    rest = "Every subscription of such a topic receives them, and they are taken off this list."
+        rest = "Every subscription of such a topic receives them, and they are taken off this list."
     return Plan((text, rest), tuple(map(message_form, wanted[:_SHOWN])), is_dangerous=False)
 
 

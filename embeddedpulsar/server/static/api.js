@@ -49,6 +49,7 @@ export function follow(query, onValue, onState, onFailure) {
     source.onmessage = (event) => onValue(JSON.parse(event.data));
     source.addEventListener("failure", (event) => {
       close();
+      onState("ended");
       onFailure(new Failure(0, JSON.parse(event.data).reason));
     });
     source.onerror = () => {
@@ -68,6 +69,7 @@ export function follow(query, onValue, onState, onFailure) {
       else await answer(response);
       if (!document.hidden) open();
     } catch (error) {
+      onState("ended"); // it is not asked for again
       onFailure(error);
     }
   };

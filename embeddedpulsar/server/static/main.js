@@ -62,7 +62,7 @@ function contextOf(parts, query) {
     get: (name, given) => get(name, given, controller.signal),
     follow(given, onValue) {
       let stop = () => {};
-      stop = follow(given, (value) => !controller.signal.aborted && onValue(value), (state) => !controller.signal.aborted && setLive(state), (error) => context.fail(error));
+      stop = follow(given, (value) => !controller.signal.aborted && onValue(value), (state) => !controller.signal.aborted && setLive(state), (error) => (error.status === 404 ? context.gone(error) : context.fail(error)));
       ends.push(stop);
       return stop;
     },
@@ -87,6 +87,13 @@ function contextOf(parts, query) {
       const element = notice(error.message || String(error), "bad");
       element.dataset.failed = "1";
       screen.prepend(element);
+    },
+    /** What the screen is about is not there: none of its parts and buttons mean anything. */
+    gone(error) {
+      if (controller.signal.aborted) return;
+      context.end();
+      const parent = SCREENS.find((each) => each.path === INNER[parts[0]]?.parent) ?? SCREENS[0];
+      replace(screen, h("h1", {}, "It is not in this store"), notice(error.message, "bad"), h("p", {}, h("a", { href: to([parent.path]) }, parent.name)));
     },
     again: () => show(),
   };

@@ -154,7 +154,7 @@ function drawRanges(root, bars, value) {
       value.partitions ? h("h3", {}, shortName(log.log)) : null,
       ranges.mark === null ? h("div", { class: "empty" }, "Its position is that of its consumers: nothing is kept for it.") : ranges.entries ? rangeBar(ranges) : h("div", { class: "empty" }, "The topic has no messages."),
       ranges.entries && ranges.mark !== null
-        ? h("div", { class: "scale" }, h("span", {}, `acknowledged up to ${ranges.mark}`), h("span", {}, ranges.runsTotal ? `${counted(ranges.runsTotal, "range")} behind that` : ""), h("span", {}, `${count(ranges.acknowledged)} of ${count(ranges.entries)} entries`))
+        ? h("div", { class: "scale" }, h("span", {}, `acknowledged up to ${ranges.mark.replace(/^(\d+):-1$/, "the beginning of segment $1")}`), h("span", {}, ranges.runsTotal ? `${counted(ranges.runsTotal, "range")} behind that` : ""), h("span", {}, `${count(ranges.acknowledged)} of ${count(ranges.entries)} entries`))
         : null,
     );
   }

@@ -59,7 +59,7 @@ const SPANS = [[900, "15 min"], [3600, "1 h"], [86400, "1 day"], [604800, "7 day
 
 function figures(root, context, name, marks) {
   const tiles = {
-    rateIn: tile("published, last minute", "key key-in"),
+    rateIn: tile("published, 1 min", "key key-in"),
     backlog: tile("largest backlog", "key key-backlog"),
     oldest: tile("oldest of it"),
     entries: tile("entries"),
