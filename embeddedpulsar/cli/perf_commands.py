@@ -100,7 +100,9 @@ class LatencyHistogram:
         return 0.0
 
     def text(self) -> str:
-        """The figures in a line, as pulsar-perf orders them."""
+        """The figures in a line, as pulsar-perf orders them; that there are none if nothing was recorded."""
+        if not self.counts:
+            return "Latency: none recorded"
         quantiles = [
             f"{label}: {self.quantile_ms(percent):,.3f}"
             for label, percent in zip(_LABELS, _QUANTILES, strict=True)

@@ -156,7 +156,7 @@ def _run(arguments: list[str]) -> int:
         return int(program.main(arguments, "embeddedpulsar", standalone_mode=False) or 0)
     except _NO_COMMAND as e:  # its message is the help, which has a usage line of its own
         click.echo(e.format_message(), err=True)
-        return e.exit_code
+        return click.UsageError.exit_code
     except click.UsageError as e:
         if e.ctx is not None:
             click.echo(e.ctx.get_usage(), err=True)

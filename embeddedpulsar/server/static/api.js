@@ -69,7 +69,7 @@ export function follow(query, onValue, onState, onFailure) {
       else await answer(response);
       if (!document.hidden) open();
     } catch (error) {
-      onState("ended"); // it is not asked for again
+      if (error.status) onState("ended"); // a refusal, and no server that is lost
       onFailure(error);
     }
   };

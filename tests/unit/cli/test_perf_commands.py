@@ -217,3 +217,10 @@ def test_a_meter_counts_what_several_threads_report():
     assert figures.latencies.counts.total() == 1
     assert figures.rates(2.0) == (1.0, 30 * 8 / 1e6 / 2)
     assert meter.drain().messages == 0
+
+
+def test_no_latency_is_not_a_latency_of_zero():
+    histogram = LatencyHistogram()
+    assert histogram.text() == "Latency: none recorded"
+    histogram.record([1500])
+    assert histogram.text().startswith("Latency: mean: 1.500 ms - ")
