@@ -128,9 +128,10 @@ export function health(root, context) {
       ["processes", `${count(value.processes)} have it open, this server included`],
     ]));
     const { total, used, free, store } = value.disk;
+    const share = ((used / (used + free)) * 100 || 0).toFixed(0); // as `df`: without what the file system reserves
     const meter = h("div", { class: `meter ${free / total < 0.05 ? "bad" : ""}` }, h("i"));
-    meter.firstChild.style.width = `${((used / total) * 100).toFixed(1)}%`;
-    replace(disk, meter, h("p", { class: "muted" }, `${((used / total) * 100).toFixed(0)} % used`), facts([["free", bytes(free)], ["all", bytes(total)], ["messages of the store", bytes(store)]]));
+    meter.firstChild.style.width = `${share}%`;
+    replace(disk, meter, h("p", { class: "muted" }, `${share} % used`), facts([["free", bytes(free)], ["all", bytes(total)], ["messages of the store", bytes(store)]]));
     const next = JSON.stringify([value.damage, value.unread, value.unrecovered]);
     if (next !== stamp) drawDamage(damage, value);
     stamp = next;

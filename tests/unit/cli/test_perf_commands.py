@@ -220,6 +220,7 @@ def test_a_meter_counts_what_several_threads_report():
 
 
 def test_no_latency_is_not_a_latency_of_zero():
+    """A load that ends before its warm-up has recorded none, and says so."""
     histogram = LatencyHistogram()
     assert histogram.text() == "Latency: none recorded"
     histogram.record([1500])

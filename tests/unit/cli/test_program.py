@@ -287,6 +287,7 @@ def test_without_the_packages(capfd, monkeypatch):
 
 @pytest.mark.parametrize("arguments", [[], ["dlq"]])
 def test_a_group_without_a_command_prints_its_help_once(capfd, arguments):
+    """It is no error with a usage line before it."""
     main(arguments)
     printed = "".join(capfd.readouterr())
     assert printed.count("Usage: embeddedpulsar") == 1 and "Error" not in printed and "Commands:" in printed
