@@ -173,14 +173,15 @@ def _names_in(directory: str) -> list[str]:
 
 
 def _page(path: str) -> bytes:
+    # What cannot be read, as a directory in its place cannot, is told of where the topic is read.
     try:
         fd = os.open(path, _FLAGS)
+        try:
+            return os.read(fd, _PAGE)
+        finally:
+            os.close(fd)
     except OSError:
         return b""
-    try:
-        return os.read(fd, _PAGE)
-    finally:
-        os.close(fd)
 
 
 class TopicFigures(NamedTuple):

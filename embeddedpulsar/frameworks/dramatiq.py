@@ -4,7 +4,8 @@ Example:
     >>> import dramatiq
     >>> from dramatiq.results import Results
     >>> broker = EmbeddedPulsarBroker("memory://bar")
-    >>> broker.add_middleware(Results(backend=EmbeddedPulsarBackend("memory://bar")))
+    >>> results = EmbeddedPulsarBackend("memory://bar")
+    >>> broker.add_middleware(Results(backend=results))
     >>> dramatiq.set_broker(broker)
     >>> @dramatiq.actor(store_results=True)
     ... def brew(kind):
@@ -14,7 +15,8 @@ Example:
     >>> brew.send("espresso").get_result(block=True, timeout=20_000)
     'espresso is ready'
     >>> worker.stop()
-    >>> broker.close()
+    >>> results.close(), broker.close()
+    (None, None)
 """
 
 from __future__ import annotations

@@ -118,6 +118,7 @@ def test_workers_that_are_killed(site: Site):
                 assert time.time() < due + _END_S
             os.killpg(first.pid, signal.SIGKILL)
             killed = time.time()
+            first.wait()
             parent, is_again, began_again = site.wait_for("long", 2)[1]
             assert (parent, is_again) == (str(os.getpid()), "True")
             assert float(began_again) < killed + 5.0

@@ -53,7 +53,7 @@ SELDOM = (
 
 @cache
 def loaded_at_start() -> frozenset[str]:
-    """By the interpreter, and by the finder of an editable installation, which imports `re`."""
+    """By the interpreter, and by what an installation adds to its start."""
     return frozenset(listed("import sys; print(*sys.modules)"))
 
 
@@ -82,8 +82,9 @@ def test_consumers_and_producers_load_their_own(tmp_path, consumer_type: str):
         assert "typing" not in names
         assert "sortedcontainers" not in names
     assert "re" not in producing
-    assert len(producing) <= 150, sorted(producing)
-    assert len(consuming) <= 170, sorted(consuming)
+    # With those of the standard library, some 18 of which the finder of an editable install has loaded before.
+    assert len(producing) <= 160, sorted(producing)
+    assert len(consuming) <= 192, sorted(consuming)
     assert PACKAGE + "results" not in consuming
     assert not [name for name in producing if name.startswith(PACKAGE + "client.consumer.consumer")]
     unwanted: tuple[str, ...] = ("client.producer.", "client.consumer.dead_letter")

@@ -65,7 +65,7 @@ def test_one_that_is_forgotten_is_found_and_aborted(root: Path) -> None:
         assert (found.txn_id, found.label, found.status) == (str(txn.id), "forgotten", "OPEN")
         assert list(found.produced_partitions) == [BILLS] and found.is_alive
         assert list(found.acked_partitions[ORDERS]) == ["shipping"]
-        assert 0 < found.timeout_at - found.open_timestamp <= 60_000
+        assert 0 < found.timeout_at - found.open_timestamp <= 60_002  # of two clocks
         again = admin.transactions().get_transaction_metadata(txn.id)
         assert abs(again.timeout_at - found.timeout_at) <= 2  # of two clocks, read one after the other
         assert again._replace(timeout_at=0) == found._replace(timeout_at=0)

@@ -14,7 +14,7 @@ import pytest
 
 pytest.importorskip("celery", reason="the extra is not installed")
 
-from celery import Celery, chord, group
+from celery import Celery, chord, group, signals
 from celery.contrib.testing.worker import start_worker
 from celery.exceptions import TimeoutError
 from kombu import pools
@@ -217,7 +217,7 @@ def test_a_worker_that_died_before_the_body_was_sent(app: Celery):
     again.close()
 
 
-def test_groups_and_chords_of_a_worker(app: Celery):
+def test_groups_and_chords_of_a_worker(app: Celery, monkeypatch: pytest.MonkeyPatch):
     """As a worker of Celery runs them: chains, groups, chords with groups in them, and with errors."""
 
     @app.task(name="add", shared=False)
@@ -232,7 +232,8 @@ def test_groups_and_chords_of_a_worker(app: Celery):
     def fail() -> None:
         raise KeyError("soup")
 
-    app.conf.worker_hijack_root_logger = False
+    monkeypatch.setattr(signals.setup_logging, "receivers", [])
+    signals.setup_logging.connect(lambda **_: None, weak=False)  # so it leaves the levels of loggers alone
     with start_worker(app, perform_ping_check=False, shutdown_timeout=30):
         assert (add.s(1, 2) | add.s(3)).delay().get(timeout=30) == 6
         assert sorted(group(add.s(n, n) for n in range(20))().get(timeout=30)) == list(range(0, 40, 2))
