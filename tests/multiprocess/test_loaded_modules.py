@@ -82,7 +82,7 @@ def test_consumers_and_producers_load_their_own(tmp_path, consumer_type: str):
         assert "typing" not in names
         assert "sortedcontainers" not in names
     assert "re" not in producing
-    # With those of the standard library, some 18 of which the finder of an editable install has loaded before.
+    # With those of the standard library, some 18 of which the finder of an editable install loaded before.
     assert len(producing) <= 160, sorted(producing)
     assert len(consuming) <= 192, sorted(consuming)
     assert PACKAGE + "results" not in consuming
