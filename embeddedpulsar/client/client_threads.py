@@ -21,6 +21,7 @@ import itertools
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
+from sys import modules
 
 from embeddedpulsar._engine.platform import fork, package_log, threads, timing
 from embeddedpulsar._engine.platform.timing import SYSTEM_CLOCK
@@ -352,6 +353,8 @@ class ClientLog:
 
     def info(self, text: str, *values: object, **fields: object) -> None:
         """Log a normal event; arguments as for `warning`. Does nothing if no logger can be enabled for it."""
+        if self._argument is None and "logging" not in modules:
+            return  # no logger was made
         if self._argument is not None or package_log.is_heard():
             self._get().info(text, *values, extra=log_fields(values, fields))
 

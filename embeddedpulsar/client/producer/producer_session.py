@@ -267,8 +267,8 @@ class ProducerSession:
         """Close a producer within the operation timeout, and unregister it."""
         self.client.in_time(close)
         self.client.forget_publisher(publisher)
-        names = {"producer": name, "topic": self.topic_name}
-        self.client.log.info("Closed producer %s on %s", *names.values(), **names)
+        topic = self.topic_name
+        self.client.log.info("Closed producer %s on %s", name, topic, producer=name, topic=topic)
 
     def abandon(self, publisher: PublisherLike) -> None:
         """Close a producer that is garbage, later. Runs in a finalizer, which only registers it."""

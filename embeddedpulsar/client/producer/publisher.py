@@ -624,6 +624,6 @@ def attach_publisher(
             publisher.meter.close()
         session.detach()
         raise
-    names = {"producer": publisher.queue.name, "topic": session.topic_name}
-    core.log.info("Created producer %s on %s", *names.values(), **names)
+    name, topic = publisher.queue.name, session.topic_name
+    core.log.info("Created producer %s on %s", name, topic, producer=name, topic=topic)
     return publisher
