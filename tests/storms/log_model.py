@@ -133,7 +133,9 @@ class LogModel:
         other.durable = set(places)
         other.poisoned = set()
         other.highest = max([self.highest, *places])
+        # An excused one that is shown is an entry like others from now on.
         shown = {entry.payloads for entry in seen}
-        other.buried.update(payloads for payloads in self.pending if payloads not in shown)
+        other.buried = (self.buried | set(self.pending)) - shown
+        other.excused -= shown
         other.pending = []
         return other

@@ -82,6 +82,9 @@ def test_a_failed_flush_excuses_the_ghost_it_should_have_cleared():
     model.commit((2, 0), (b"a",))
     assert not model.violations(seen((1, 0, b"ghost"), (2, 0, b"a")))
     assert model.violations(seen((2, 0, b"ghost")))
+    after = model.after_recovery(seen((1, 0, b"ghost"), (2, 0, b"a")))  # an entry like others from then on
+    assert not after.violations(seen((1, 0, b"ghost"), (2, 0, b"a")))
+    assert after.violations(seen((2, 0, b"a")))
 
 
 def test_after_a_recovery(model: LogModel):
