@@ -173,7 +173,7 @@ def _names_in(directory: str) -> list[str]:
 
 
 def _page(path: str) -> bytes:
-    # What cannot be read, as a directory in its place cannot, is told of where the topic is read.
+    # What cannot be read, such as a directory in its place, is an error where the topic is read.
     try:
         fd = os.open(path, _FLAGS)
         try:

@@ -325,6 +325,8 @@ def open_topic(
         lock.close()
         raise
     lock.describe, lock.check_reopened = control.describe_owner, control.check_in_place
+    # What was found under the lock is handed on here: behind a timer, the client might be closed by then.
+    damage.deliver()
     return OpenedTopic(control, lock, damage)
 
 

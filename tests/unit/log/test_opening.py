@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from embeddedpulsar._engine.filenames import control_path
 from embeddedpulsar._engine.log.log_opening import DamageLog
 from embeddedpulsar.damage import Damage
 from embeddedpulsar.testing.manual_clock import ManualClock, ManualScheduler
+from tests.support.ledger_files import LedgerIds, open_ledger
 
 
 def report(offset: int) -> Damage:
@@ -45,3 +49,15 @@ def test_the_hook_can_be_changed():
     log.hook = told.append
     log.report(report(2))
     assert [damage.offset for damage in told] == [2]
+
+
+def test_what_an_opening_finds_is_told_by_it(tmp_path: Path):
+    """Control words that were derived again under the lock: no timer has to run first."""
+    told: list[Damage] = []
+    ids, clock = LedgerIds(), ManualClock()
+    timers = ManualScheduler(clock)
+    open_ledger(tmp_path, ids, clock, timers).close()
+    control = Path(control_path(tmp_path))
+    control.write_bytes(bytes([control.read_bytes()[0] ^ 1]) + control.read_bytes()[1:])
+    open_ledger(tmp_path, ids, clock, timers, damage=told.append).close()
+    assert [damage.kind for damage in told] == ["control file"]
