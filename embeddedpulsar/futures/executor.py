@@ -745,13 +745,19 @@ class _State:
         if wait:
             if self.results.is_reading_thread():
                 raise RuntimeError("shutdown(wait=True) in a callback would wait for itself; give wait=False")
-            try:
-                while pending := self.results.pending():
-                    concurrent.futures.wait(pending)
-            finally:  # after Ctrl-C, too
-                self.close()
+            self._end_when_done()
+            if self._closing is not None:  # a call before did not wait, and its thread may be at it
+                self._closing.join()
         elif self._closing is None:
-            self._closing = threads.start_daemon(lambda: self.shut_down(True, False), "executor-shutdown")
+            self._closing = threads.start_daemon(self._end_when_done, "executor-shutdown")
+
+    def _end_when_done(self) -> None:
+        """Close when all futures are done."""
+        try:
+            while pending := self.results.pending():
+                concurrent.futures.wait(pending)
+        finally:  # after Ctrl-C, too
+            self.close()
 
     def close(self) -> None:
         """See `Executor.close`."""
