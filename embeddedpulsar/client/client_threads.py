@@ -353,9 +353,8 @@ class ClientLog:
 
     def info(self, text: str, *values: object, **fields: object) -> None:
         """Log a normal event; arguments as for `warning`. Does nothing if no logger can be enabled for it."""
-        if self._argument is None and "logging" not in modules:
-            return  # no logger was made
-        if self._argument is not None or package_log.is_heard():
+        # Without the module no logger was made.
+        if self._argument is not None or ("logging" in modules and package_log.is_heard()):
             self._get().info(text, *values, extra=log_fields(values, fields))
 
     def close(self) -> None:

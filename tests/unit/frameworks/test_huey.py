@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import datetime
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 
@@ -20,26 +18,11 @@ from huey.exceptions import TaskException
 
 from embeddedpulsar import Admin, AlreadyClosed
 from embeddedpulsar.frameworks.huey import EmbeddedPulsarHuey, EmbeddedPulsarStorage
-from embeddedpulsar.testing.trial_store import assert_clean
 from tests.children import in_child
 
 QUEUE = "persistent://public/huey/mails"
 NOON = datetime.datetime(2027, 1, 1, 12)
 HOUR = datetime.timedelta(hours=1)
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> Iterator[str]:
-    """A store that is whole in the end."""
-    yield str(tmp_path / "store")
-    assert_clean(tmp_path / "store")
-
-
-@pytest.fixture
-def closing() -> Iterator[ExitStack]:
-    """Closed before the store is checked."""
-    with ExitStack() as stack:
-        yield stack
 
 
 def storage_of(

@@ -2,32 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 
 from embeddedpulsar import Client, CorruptionError, MessageId
 from embeddedpulsar.frameworks.job_store import JobStore, JobTable
 from embeddedpulsar.testing.manual_clock import ManualClock
-from embeddedpulsar.testing.trial_store import assert_clean
 from tests.children import in_child
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> Iterator[str]:
-    """A store that is whole in the end."""
-    yield str(tmp_path / "store")
-    assert_clean(tmp_path / "store")
-
-
-@pytest.fixture
-def closing() -> Iterator[ExitStack]:
-    """Closed before the store is checked."""
-    with ExitStack() as stack:
-        yield stack
 
 
 def table_of(root: str, closing: ExitStack, retention_ms: int | None = None) -> JobTable:
