@@ -1,4 +1,4 @@
-"""Texts of errors: Pulsar's text for a result, and the rule when it is used."""
+"""Texts of errors: Pulsar's text for a result, and the rule when it is used; numbers with their nouns."""
 
 from __future__ import annotations
 
@@ -67,6 +67,21 @@ def renumbered(code: Result, text: str) -> str:
     """
     start = describe(code.name, "")
     return numbered(code, text.removeprefix(start).removeprefix(": ")) if text.startswith(start) else text
+
+
+def counted(number: float, noun: str) -> str:
+    """Return a number with its noun, in the plural for all numbers but 1.
+
+    >>> counted(1, "message"), counted(0, "entry"), counted(1200, "process"), counted(2, "key")
+    ('1 message', '0 entries', '1,200 processes', '2 keys')
+    """
+    text = f"{number:,.0f}"
+    if text != "1":
+        if noun.endswith("y") and noun[-2] not in "aeiou":
+            noun = noun[:-1] + "ies"
+        else:
+            noun += "es" if noun.endswith(("ss", "x", "ch")) else "s"
+    return f"{text} {noun}"
 
 
 def nearest(name: str, known: Iterable[str], similarity: float = 0.75) -> str | None:

@@ -32,10 +32,11 @@ from embeddedpulsar.cli.engine import repair_store
 from embeddedpulsar.cli.policies import add_policies
 from embeddedpulsar.cli.policy_verbs import OF_BOTH, OF_NAMESPACES
 from embeddedpulsar.cli.terminal import ProgressLine, line_text
+from embeddedpulsar.error_text import counted
 from embeddedpulsar.policy_values import ResourceGroup, json_form
 
 if TYPE_CHECKING:
-    from embeddedpulsar.cli.engine import RepairReport
+    from embeddedpulsar.cli.engine import BackupReport, RepairReport, RestoreReport
 
 
 @click.group()
@@ -203,7 +204,7 @@ def delete_schemas(store: OpenedStore, topic: str, force: bool, yes: bool, dry_r
     with store.admin() as admin:
         # Counted first: the question says how much is lost.
         count = len(admin.schemas().get_all_schemas(topic))
-        if is_confirmed(f"delete the {count} schemas of {topic}", yes, dry_run):
+        if is_confirmed(f"delete the {counted(count, 'schema')} of {topic}", yes, dry_run):
             admin.schemas().delete_schema(topic, force)
 
 
@@ -392,8 +393,7 @@ def backup(store: OpenedStore, directory: str, topics: tuple[str, ...], is_json:
     if is_json:
         print_json(report._asdict())
         return
-    path = line_text(report.path)
-    click.echo(f"{report.topics:,} topics, {size(report.size)} in {report.files:,} files: {path}")
+    click.echo(_content_text(report))
     click.echo(f"{size(report.copied)} copied; the rest was there")
 
 
@@ -412,9 +412,13 @@ def restore(source: str, directory: str, is_json: bool) -> None:
     # The time of the place where the command runs, with its name: a backup is compared with what people
     # remember.
     begun = datetime.fromtimestamp(report.created_ms // 1000).astimezone()
-    path = line_text(report.path)
-    click.echo(f"{report.topics:,} topics, {size(report.size)} in {report.files:,} files: {path}")
+    click.echo(_content_text(report))
     click.echo(f"as of {begun:%Y-%m-%d %H:%M:%S %Z}")
+
+
+def _content_text(report: BackupReport | RestoreReport) -> str:
+    files = f"{size(report.size)} in {counted(report.files, 'file')}"
+    return f"{counted(report.topics, 'topic')}, {files}: {line_text(report.path)}"
 
 
 DAMAGED = 1

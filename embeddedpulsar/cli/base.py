@@ -38,6 +38,7 @@ from embeddedpulsar.cli.terminal import (
     write_bytes,
 )
 from embeddedpulsar.client.client import Client
+from embeddedpulsar.error_text import counted
 from embeddedpulsar.message import Message
 from embeddedpulsar.message_id import MessageId
 
@@ -259,7 +260,7 @@ def size(count: float) -> str:
         ('3.0 MiB', '512 bytes')
     """
     if count < 1024:
-        return f"{count:,.0f} bytes"
+        return counted(count, "byte")
     units = ("KiB", "MiB", "GiB")
     power = min(len(units), int(math.log(count, 1024)))
     return f"{count / 1024**power:,.1f} {units[power - 1]}"

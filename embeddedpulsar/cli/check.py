@@ -25,6 +25,7 @@ from embeddedpulsar.cli.engine import (
     why_no_store,
 )
 from embeddedpulsar.cli.terminal import ProgressLine, end_after_broken_pipe, line_text, standard_streams
+from embeddedpulsar.error_text import counted
 from embeddedpulsar.exceptions import TopicNotFound, UnsupportedVersionError
 from embeddedpulsar.topic_name import TopicName
 
@@ -113,27 +114,27 @@ def _unreadable(root: str, error: OSError) -> str:
 def _picture(root: str, report: StoreReport, seconds: float, lists_all: bool) -> Iterator[str]:
     subscriptions = sum(topic.subscriptions for topic in report.of_topics)
     counts = [
-        _count(report.topics, "topic"),
-        _count(subscriptions, "subscription"),
-        _count(report.ledgers, "ledger"),
-        _count(report.frames, "entry"),
-        _count(report.messages, "message"),
+        counted(report.topics, "topic"),
+        counted(subscriptions, "subscription"),
+        counted(report.ledgers, "ledger"),
+        counted(report.frames, "entry"),
+        counted(report.messages, "message"),
     ]
     yield line_text(root)
     version = f"; format version {report.format_version}" if report.format_version else ""
     yield f"  {', '.join(counts)}, read in {seconds:.1f} s{version}"
     if report.living:
-        yield f"  {_count(report.living, 'process')} had it open meanwhile"
+        yield f"  {counted(report.living, 'process')} had it open meanwhile"
     # Topics that were copied, or in use when the machine stopped, and were not opened since. An empty one has
     # nothing to recover.
     unclean = [topic for topic in report.of_topics if topic.found.is_unclean and topic.found.frames]
     if unclean:
         why = "a copy, or the machine was restarted"
-        yield f"  {_count(len(unclean), 'topic')} will be recovered when opened: {why}"
+        yield f"  {counted(len(unclean), 'topic')} will be recovered when opened: {why}"
     txns = report.transactions
     if txns.entries or txns.open or txns.prepared:
         yield (
-            f"  {_count(txns.entries, 'entry')} of transactions: {txns.aborted_entries:,} aborted, "
+            f"  {counted(txns.entries, 'entry')} of transactions: {txns.aborted_entries:,} aborted, "
             f"{txns.undecided_entries:,} undecided; {txns.open:,} open, {txns.prepared:,} prepared"
         )
     # A small store lists all topics; a large one those with damage, unless all are asked for.
@@ -157,10 +158,10 @@ def _picture(root: str, report: StoreReport, seconds: float, lists_all: bool) ->
     yield ""
     # The last line is the verdict, which a terminal shows however long the list above is.
     if report.damage:
-        files = _count(len({problem.path for problem in report.damage}), "file")
-        yield f"{_count(len(report.damage), 'damaged place')} in {files}. Nothing was changed."
+        files = counted(len({problem.path for problem in report.damage}), "file")
+        yield f"{counted(len(report.damage), 'damaged place')} in {files}. Nothing was changed."
     elif report.unverified:
-        files = _count(len({problem.path for problem in report.unverified}), "file")
+        files = counted(len({problem.path for problem in report.unverified}), "file")
         yield f"No damage was found, but {files} could not be verified. Nothing was changed."
     else:
         yield "Everything is whole."
@@ -172,7 +173,7 @@ def _table(topics: list[TopicReport]) -> Iterator[str]:
     for topic in topics:
         contents = topic.found
         places = len(topic.damage)
-        verdict = _count(places, "damaged place") if places else "whole"
+        verdict = counted(places, "damaged place") if places else "whole"
         # Damage comes before it: a topic that is damaged and not fully read is damaged.
         if not places and any(problem.kind in UNVERIFIED for problem in contents.problems):
             verdict = "not verified"
@@ -196,13 +197,6 @@ def _described(root: str, problems: list[Problem]) -> Iterator[str]:
 
 def _shown_name(topic: TopicReport) -> str:
     return line_text((topic.name or os.path.basename(topic.directory)).removeprefix("persistent://"))
-
-
-def _count(number: int, noun: str) -> str:
-    if number != 1:
-        # The nouns of this module: entry, process, and those that take an s.
-        noun = "entries" if noun == "entry" else f"{noun}es" if noun.endswith("ss") else f"{noun}s"
-    return f"{number:,} {noun}"
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ from embeddedpulsar.cli.engine import (
 )
 from embeddedpulsar.cli.terminal import ProgressLine, is_terminal, line_text, raw_stream
 from embeddedpulsar.client.client import Client
+from embeddedpulsar.error_text import counted
 from embeddedpulsar.exceptions import InvalidConfiguration, PulsarException
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.settings import BrokerSettings, write_setting
@@ -169,7 +170,11 @@ class Examination:
             yield Finding("space", WARNING, text, remedy, figures)
         elif status.f_files and status.f_favail < _LEAST_FILES:
             yield Finding(
-                "space", CRITICAL, f"{status.f_favail:,} more files can be made", "free inodes", figures
+                "space",
+                CRITICAL,
+                f"room for {counted(status.f_favail, 'file')} more",
+                "free inodes",
+                figures,
             )
         else:
             yield Finding("space", OK, text, figures=figures)
@@ -289,8 +294,8 @@ class Examination:
             "topics": len(now.topics),
         }  # fmt: skip
         text = (
-            f"{rate:,.0f} messages a second arrive, {size(stored)} are stored in {len(now.topics):,} topics, "
-            f"{now.processes:,} processes use them"
+            f"{counted(rate, 'message')} a second arrive, {size(stored)} stored "
+            f"in {counted(len(now.topics), 'topic')}, {counted(now.processes, 'process')}"
         )
         reasons = []
         if self._rate and rate > _BUSY * self._rate:
@@ -333,11 +338,14 @@ class Examination:
             listed = ", ".join(dict.fromkeys(places[:_LISTED]))
             yield Finding(
                 "damage", CRITICAL,
-                f"{len(report.damage):,} damaged places, {len(report.unverified):,} not verified: {listed}",
+                f"{counted(len(report.damage), 'damaged place')}, {len(report.unverified):,} not verified: "
+                f"{listed}",
                 "`embeddedpulsar check` describes them, `embeddedpulsar repair` mends what it can", figures,
             )  # fmt: skip
         else:
-            yield Finding("damage", OK, f"{report.messages:,} messages are whole", figures=figures)
+            yield Finding(
+                "damage", OK, f"{counted(report.messages, 'message')} read, no damage", figures=figures
+            )
 
 
 def _flush_times(path: str) -> Iterator[float]:
@@ -394,7 +402,9 @@ def _stuck(now: StoreActivity) -> Iterator[Finding]:
     backlog = sum(topic.msg_backlog for topic in now.topics)
     figures = {"stuck": len(texts), "backlog": backlog}
     if not texts:
-        yield Finding("backlog", OK, f"{backlog:,} messages, none older than 7 days", figures=figures)
+        yield Finding(
+            "backlog", OK, f"{counted(backlog, 'message')}, none older than 7 days", figures=figures
+        )
         return
     more = f", and {len(texts) - _LISTED:,} more" if len(texts) > _LISTED else ""
     yield Finding(

@@ -28,6 +28,7 @@ from embeddedpulsar._engine.store.store_root import ServiceUrl, directory_of, wh
 
 if TYPE_CHECKING:
     from embeddedpulsar._engine.store.background.topic_compaction import LongRunningProcessStatus
+    from embeddedpulsar._engine.store.care.store_backup import BackupReport, RestoreReport
     from embeddedpulsar._engine.store.care.store_repair import RepairReport
 
 

@@ -43,6 +43,7 @@ from embeddedpulsar.cli.engine import SYSTEM_CLOCK, Event, on_termination
 from embeddedpulsar.cli.terminal import ProgressLine, printable, raw_stream
 from embeddedpulsar.cli.top_view import Keyboard, TopView, Trends
 from embeddedpulsar.cli.topic_commands import DEFAULT_NAMESPACE, topics
+from embeddedpulsar.error_text import counted
 from embeddedpulsar.message_id import MessageId
 from embeddedpulsar.records import NamedTuple
 
@@ -193,8 +194,8 @@ def picture(
     terminal has one column for why and what is attached, and no sizes."""
     head = Text.assemble(
         (printable(root), "bold"),
-        f"  {len(now.topics):,} topics, {now.processes:,} processes, ",
-        f"{sum(topic.msg_backlog for topic in now.topics):,} messages of backlog",
+        f"  {counted(len(now.topics), 'topic')}, {counted(now.processes, 'process')}, ",
+        f"{counted(sum(topic.msg_backlog for topic in now.topics), 'message')} of backlog",
         no_wrap=True,
         overflow="ellipsis",
     )
@@ -290,7 +291,7 @@ def _attached(attached: tuple[Attached, ...]) -> str:
         for attachment in attached
         if attachment.kind == "consumer"
     ]
-    first = [f"{producers} producer{'s' if producers > 1 else ''}"] if producers else []
+    first = [counted(producers, "producer")] if producers else []
     return ", ".join(first + shown)
 
 

@@ -39,6 +39,7 @@ from embeddedpulsar.cli.engine import SYSTEM_CLOCK, late_imports, on_termination
 from embeddedpulsar.cli.terminal import ProgressLine, argument_bytes
 from embeddedpulsar.client.client import Client
 from embeddedpulsar.enums import ConsumerType, InitialPosition
+from embeddedpulsar.error_text import counted
 from embeddedpulsar.exceptions import AccessDeniedError, Timeout, TopicNotFound
 from embeddedpulsar.message import Message
 from embeddedpulsar.message_id import MessageId
@@ -83,14 +84,15 @@ def produce(
             )
             sent += 1
             if progress.is_due:
-                progress.show(f"{sent:,} messages published")
+                progress.show(f"{counted(sent, 'message')} published")
         # The callbacks of everything sent have run when it returns.
         producer.flush()
     progress.end()
     # The command tries all messages before it fails: a script knows how many are stored.
     if failures:
-        raise click.ClickException(f"{len(failures):,} of {sent:,} messages were not stored: {failures[0]}")
-    click.echo(f"{sent:,} messages published", err=True)
+        refused = f"{len(failures):,} of {counted(sent, 'message')}"
+        raise click.ClickException(f"{refused} could not be stored: {failures[0]}")
+    click.echo(f"{counted(sent, 'message')} published", err=True)
 
 
 @click.command()
@@ -370,6 +372,7 @@ def add(
         letters = admin.dead_letters(topic, subscription, dead_letter_topic)
         if is_confirmed(f"move {message_id} of {subscription} of {topic} to {letters.topic}", yes, dry_run):
             letters.add(wanted, reason)
+            click.echo(f"{message_id} moved to {letters.topic}")
 
 
 @dlq.command()
@@ -397,9 +400,10 @@ def replay(
         if not is_confirmed(f"publish {what} of {subscription} of {topic} again", yes, dry_run):
             return
         if wanted is None:
-            click.echo(f"{letters.replay_all():,} dead letters published again")
+            click.echo(f"{counted(letters.replay_all(), 'dead letter')} published again")
         else:
             letters.replay(wanted)
+            click.echo(f"the dead letter {message_id} published again")
 
 
 @dlq.command()
@@ -420,7 +424,7 @@ def purge(
     with store.admin() as admin:
         letters = admin.dead_letters(topic, subscription, dead_letter_topic)
         if is_confirmed(f"give up all dead letters of {subscription} of {topic}", yes, dry_run):
-            click.echo(f"{letters.purge():,} dead letters given up")
+            click.echo(f"{counted(letters.purge(), 'dead letter')} given up")
 
 
 # -- outboxes ----------------------------------------------------------------------------------------------
@@ -501,7 +505,7 @@ def run(
 
     def show(published: int) -> None:
         if progress.is_due:
-            progress.show(f"{published:,} messages published")
+            progress.show(f"{counted(published, 'message')} published")
 
     with store.client(creates=True) as client:
         relay = Relay(client, database, table=table, poll_interval_s=poll_interval, durability=durability)
@@ -514,7 +518,7 @@ def run(
                     relay.run(show)
         finally:
             progress.end()
-    click.echo(f"{relay.published:,} messages published")
+    click.echo(f"{counted(relay.published, 'message')} published")
     if once and relay.last_error:
         raise click.ClickException(relay.last_error)
 
@@ -544,7 +548,7 @@ def show_status(store: OpenedStore, places: tuple[str, ...], table: str, is_json
         topics = [topic._asdict() for topic in state.topics]
         print_json({**state._asdict(), "relay": served, "topics": topics})
         return
-    click.echo(f"{state.producer_name}: {state.waiting:,} messages wait; {served}")
+    click.echo(f"{state.producer_name}: {counted(state.waiting, 'message')} to publish; {served}")
     now_ms = SYSTEM_CLOCK.wall_ms()
     rows = [
         (topic.topic, topic.waiting, _age(now_ms - topic.oldest_ms) if topic.waiting else "", topic.note)

@@ -34,6 +34,7 @@ from embeddedpulsar.cli.migrate_sides import ClusterSide, Place, Side, StoreSide
 from embeddedpulsar.cli.terminal import ProgressLine, line_text
 from embeddedpulsar.client.client_config import is_cluster
 from embeddedpulsar.enums import ConsumerCryptoFailureAction, ConsumerType, InitialPosition, LoggerLevel
+from embeddedpulsar.error_text import counted
 from embeddedpulsar.exceptions import ConsumerBusy, InvalidConfiguration, Timeout
 from embeddedpulsar.message_id import MessageId
 from embeddedpulsar.records import NamedTuple
@@ -184,7 +185,7 @@ class LogCopy:
                 number += 1
                 self._send(message, number)
                 if self._progress.is_due:
-                    self._progress.show(f"{self._log}: {self.copied:,} messages copied")
+                    self._progress.show(f"{self._log}: {counted(self.copied, 'message')} copied")
         self._flush()
         for producer in self._producers.values():
             producer.close()

@@ -37,6 +37,7 @@ from embeddedpulsar.cli.engine import SYSTEM_CLOCK, late_imports
 from embeddedpulsar.cli.policies import SIZE, add_policies
 from embeddedpulsar.cli.policy_verbs import OF_BOTH, OF_TOPICS
 from embeddedpulsar.cli.terminal import ProgressLine, line_text
+from embeddedpulsar.error_text import counted
 from embeddedpulsar.message import Message
 from embeddedpulsar.message_id import MessageId
 from embeddedpulsar.records import NamedTuple
@@ -211,7 +212,7 @@ def why_kept(store: OpenedStore, topic: str, is_json: bool) -> None:
 def trim(store: OpenedStore, topic: str) -> None:
     """Remove the ledgers of TOPIC that nothing needs, now rather than in the background."""
     with store.admin() as admin:
-        click.echo(f"{admin.topics().trim_topic(topic):,} ledgers removed")
+        click.echo(f"{counted(admin.topics().trim_topic(topic), 'ledger')} removed")
 
 
 @topics.command("peek-messages")
@@ -291,7 +292,7 @@ def roll_ledger(store: OpenedStore, topic: str) -> None:
     with store.admin() as admin:
         # An empty ledger is not closed, so the number may be less than that of the partitions.
         closed = admin.topics().roll_ledger(topic)
-    click.echo(f"{closed:,} ledger{'' if closed == 1 else 's'} closed")
+    click.echo(f"{counted(closed, 'ledger')} closed")
 
 
 @topics.command("expire-messages-all-subscriptions")
@@ -318,13 +319,15 @@ class BackgroundWork(NamedTuple):
         name: of the work.
         status: asks how it stands with a topic.
         progress: asks how much is done in this process, and of how much.
-        text: of the progress, with places for these two.
+        text: of the progress, with a place for what is done and one for the total with its noun.
+        noun: what is counted.
     """
 
     name: str
     status: Callable[[Topics, str], LongRunningProcessStatus]
     progress: Callable[[Topics, str], tuple[int, int]]
     text: str
+    noun: str
 
     def wait(self, context: click.Context, admin: Admin, topic: str) -> None:
         """Wait for the end, show it, and exit with 1 if the work failed."""
@@ -335,7 +338,7 @@ class BackgroundWork(NamedTuple):
                     # The total is known once the work has counted what there is; until then only its name is
                     # shown.
                     done, total = self.progress(admin.topics(), topic)
-                    line.show(self.text.format(done, total) if total else self.name)
+                    line.show(self.text.format(done, counted(total, self.noun)) if total else self.name)
                 SYSTEM_CLOCK.sleep(_PAUSE_S)
         finally:
             line.end()
@@ -382,7 +385,8 @@ _COMPACTION = BackgroundWork(
     "compaction",
     Topics.compaction_status,
     Topics.compaction_progress,
-    "{:,} of about {:,} entries read",
+    "read {:,} of about {}",
+    "entry",
 )
 
 
@@ -404,7 +408,8 @@ _OFFLOADING = BackgroundWork(
     "offloading",
     Topics.offload_status,
     Topics.offload_progress,
-    "{:,} of {:,} ledgers moved",
+    "moved {:,} of {}",
+    "ledger",
 )
 
 
@@ -450,7 +455,7 @@ def adopt_offloaded(store: OpenedStore, topic: str, moved: tuple[tuple[str, str]
     """
     with store.admin() as admin:
         count = admin.topics().adopt_offloaded(topic, dict(moved))
-    click.echo(f"{count:,} ledgers adopted")
+    click.echo(f"{counted(count, 'ledger')} adopted")
 
 
 @topics.command()
@@ -496,7 +501,7 @@ def export(
 
     def show(rows: int) -> None:
         if progress.is_due:
-            progress.show(f"{rows:,} messages written")
+            progress.show(f"{counted(rows, 'message')} written")
 
     names = columns.split(",") if columns else None
     # The line of progress is removed before an error is printed.
@@ -515,7 +520,7 @@ def export(
         )
     finally:
         progress.end()
-    click.echo(f"{exported.rows:,} messages in {len(exported.files)} files")
+    click.echo(f"{counted(exported.rows, 'message')} in {counted(len(exported.files), 'file')}")
 
 
 # The two positions that have names, which are ids in Pulsar, too.
@@ -599,9 +604,10 @@ def skip(
                 admin.topics().skip_message(topic, subscription, wanted)
             return
         assert count is not None
-        if is_confirmed(f"skip {count:,} messages of {subscription} of {topic}", yes, dry_run):
+        if is_confirmed(f"skip {counted(count, 'message')} of {subscription} of {topic}", yes, dry_run):
             # A subscription may have fewer messages than it is asked to skip, so their number is shown.
-            click.echo(f"{admin.topics().skip_messages(topic, subscription, count):,} messages skipped")
+            skipped = admin.topics().skip_messages(topic, subscription, count)
+            click.echo(f"{counted(skipped, 'message')} skipped")
 
 
 @subscriptions.command("skip-all")

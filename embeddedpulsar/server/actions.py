@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
+from embeddedpulsar.error_text import counted
 from embeddedpulsar.message_id import MessageId
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.schema import AutoProduceBytesSchema
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from embeddedpulsar.admin.admin import Admin
     from embeddedpulsar.admin.dead_letters import DeadLetters
     from embeddedpulsar.admin.transactions import TransactionId
+    from embeddedpulsar.message import Message
     from embeddedpulsar.server.served import Served
 
 Given = Mapping[str, Any]
@@ -88,10 +90,6 @@ def _logs(admin: Admin, topic: str) -> list[str]:
     return [f"{topic}-partition-{number}" for number in range(partitions)] or [topic]
 
 
-def _counted(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
 # -- subscriptions -----------------------------------------------------------------------------------------
 
 
@@ -123,28 +121,28 @@ def _plan_skip(served: Served, given: Given) -> Plan:
     backlog, _, _ = _backlog(served, topic, subscription)
     skipped = min(count, backlog)
     text = (
-        f"{_counted(skipped, 'message')} would count as acknowledged by {subscription}, the oldest first.",
-        f"{_counted(backlog - skipped, 'message')} would stay in the backlog.",
+        f"{counted(skipped, 'message')} would count as acknowledged by {subscription}, the oldest first.",
+        f"{counted(backlog - skipped, 'message')} would stay in the backlog.",
     )
     return Plan(text, _first_messages(served, topic, subscription, max(skipped, 1)))
 
 
 def _skip(served: Served, given: Given) -> str:
     skipped = served.admin.topics().skip_messages(*_names(given), _number(given, "count"))
-    return f"{_counted(skipped, 'message')} skipped"
+    return f"{counted(skipped, 'message')} skipped"
 
 
 def _plan_clear(served: Served, given: Given) -> Plan:
     topic, subscription = _names(given)
     backlog, size, consumers = _backlog(served, topic, subscription)
     text = [
-        f"All {_counted(backlog, 'message')} of the backlog would count as acknowledged by {subscription}."
+        f"All {counted(backlog, 'message')} of the backlog would count as acknowledged by {subscription}."
     ]
     text.append(
-        f"{_counted(size, 'byte')} of storage may be reclaimed, unless another subscription needs them."
+        f"{counted(size, 'byte')} of storage may be reclaimed, unless another subscription needs them."
     )
     if consumers:
-        text.append(f"{_counted(consumers, 'attached consumer')} would get none of them any more.")
+        text.append(f"{counted(consumers, 'attached consumer')} would get none of them any more.")
     return Plan(tuple(text), _first_messages(served, topic, subscription, _SHOWN))
 
 
@@ -152,7 +150,7 @@ def _clear(served: Served, given: Given) -> str:
     topic, subscription = _names(given)
     before, _, _ = _backlog(served, topic, subscription)
     served.admin.topics().skip_all_messages(topic, subscription)
-    return f"{_counted(before, 'message')} acknowledged for {subscription}"
+    return f"{counted(before, 'message')} acknowledged for {subscription}"
 
 
 def _target(given: Given) -> int | MessageId:
@@ -178,12 +176,12 @@ def _plan_reset(served: Served, given: Given) -> Plan:
     behind = sum(_entries_from(served, log, target) for log in _logs(served.admin, topic))
     text = [
         f"{subscription} would go on at {_place(target, given)}.",
-        f"Its backlog of {_counted(before, 'message')} would become what is in "
-        f"{_counted(behind, 'entry').replace('entrys', 'entries')}.",
+        f"Its backlog of {counted(before, 'message')} would become what is in "
+        f"{counted(behind, 'entry').replace('entrys', 'entries')}.",
         "What it acknowledged behind that place would be delivered again; what lies before it would not.",
     ]
     if consumers:
-        text.append(f"What {_counted(consumers, 'attached consumer')} hold or have fetched would be void.")
+        text.append(f"What {counted(consumers, 'attached consumer')} hold or have fetched would be void.")
     return Plan(tuple(text))
 
 
@@ -209,9 +207,9 @@ def _plan_expire(served: Served, given: Given) -> Plan:
     seconds = _number(given, "seconds")
     backlog, _, _ = _backlog(served, topic, subscription)
     text = (
-        f"What was published more than {_counted(seconds, 'second')} ago would count as acknowledged by "
+        f"What was published more than {counted(seconds, 'second')} ago would count as acknowledged by "
         f"{subscription}.",
-        f"Its backlog has {_counted(backlog, 'message')} now.",
+        f"Its backlog has {counted(backlog, 'message')} now.",
     )
     return Plan(text, _first_messages(served, topic, subscription, _SHOWN))
 
@@ -221,7 +219,7 @@ def _expire(served: Served, given: Given) -> str:
     before, _, _ = _backlog(served, topic, subscription)
     served.admin.topics().expire_messages(topic, subscription, _number(given, "seconds"))
     after, _, _ = _backlog(served, topic, subscription)
-    return f"{_counted(max(before - after, 0), 'message')} expired"
+    return f"{counted(max(before - after, 0), 'message')} expired"
 
 
 def _plan_delete_subscription(served: Served, given: Given) -> Plan:
@@ -229,10 +227,10 @@ def _plan_delete_subscription(served: Served, given: Given) -> Plan:
     backlog, size, consumers = _backlog(served, topic, subscription)
     text = [
         f"The subscription {subscription} of {topic} would be gone, with its position.",
-        f"{_counted(backlog, 'message')} of {_counted(size, 'byte')} would not be kept for it any more.",
+        f"{counted(backlog, 'message')} of {counted(size, 'byte')} would not be kept for it any more.",
     ]
     if consumers:
-        text.append(f"{_counted(consumers, 'attached consumer')} would get an error at the next call.")
+        text.append(f"{counted(consumers, 'attached consumer')} would get an error at the next call.")
     return Plan(tuple(text), name=subscription)
 
 
@@ -265,6 +263,13 @@ def _letters(served: Served, given: Given) -> DeadLetters:
     return served.admin.dead_letters(topic, subscription, given.get("letters") or None)
 
 
+def _all_of(first: Sequence[Message]) -> str:
+    """Dead letters, of which at most 1,000 were looked at."""
+    if len(first) == 1000:
+        return "All 1,000 or more dead letters"
+    return "The only dead letter" if len(first) == 1 else f"All {counted(len(first), 'dead letter')}"
+
+
 def _plan_replay(served: Served, given: Given) -> Plan:
     letters = _letters(served, given)
     if given.get("id"):
@@ -275,8 +280,7 @@ def _plan_replay(served: Served, given: Given) -> Plan:
         rest = "Every subscription of that topic receives it, and it is taken off this list."
     else:
         wanted = letters.peek(1000)
-        count = f"{len(wanted):,} or more" if len(wanted) == 1000 else f"{len(wanted):,}"
-        text = f"All {count} dead letters would be published to the topics that they come from."
+        text = f"{_all_of(wanted)} would be published to the topics that they come from."
         rest = "Every subscription of such a topic receives them, and they are taken off this list."
     return Plan((text, rest), tuple(map(message_form, wanted[:_SHOWN])), is_dangerous=False)
 
@@ -284,7 +288,7 @@ def _plan_replay(served: Served, given: Given) -> Plan:
 def _replay(served: Served, given: Given) -> str:
     letters = _letters(served, given)
     if not given.get("id"):
-        return f"{_counted(letters.replay_all(), 'dead letter')} published again"
+        return f"{counted(letters.replay_all(), 'dead letter')} published again"
     # The ids of partitions need the partition, which the list has.
     wanted = [each.message_id for each in letters.list(1000) if id_text(each.message_id) == given["id"]]
     if not wanted:
@@ -296,16 +300,15 @@ def _replay(served: Served, given: Given) -> str:
 def _plan_purge(served: Served, given: Given) -> Plan:
     letters = _letters(served, given)
     first = letters.peek(1000)
-    count = f"{len(first):,} or more" if len(first) == 1000 else f"{len(first):,}"
     text = (
-        f"All {count} dead letters of {letters.topic} would be given up.",
+        f"{_all_of(first)} of {letters.topic} would be given up.",
         "They cannot be replayed then.",
     )
     return Plan(text, tuple(map(message_form, first[:_SHOWN])), name="purge")
 
 
 def _purge(served: Served, given: Given) -> str:
-    return f"{_counted(_letters(served, given).purge(), 'dead letter')} given up"
+    return f"{counted(_letters(served, given).purge(), 'dead letter')} given up"
 
 
 # -- topics ------------------------------------------------------------------------------------------------
@@ -314,7 +317,7 @@ def _purge(served: Served, given: Given) -> str:
 def _plan_publish(served: Served, given: Given) -> Plan:
     topic = _text(given, "topic")
     data = str(given.get("payload") or "").encode()
-    text = f"A message of {_counted(len(data), 'byte')} would be published to {topic}."
+    text = f"A message of {counted(len(data), 'byte')} would be published to {topic}."
     names = ", ".join(served.admin.topics().get_subscriptions(topic)) or "no subscription"
     return Plan((text, f"It would go to {names}."), is_dangerous=False)
 
@@ -339,14 +342,12 @@ def _plan_trim(served: Served, given: Given) -> Plan:
     kept = served.admin.why_kept(_text(given, "topic"))
     due = [ledger for ledger in kept.ledgers if ledger.reason == "to be trimmed"]
     size = sum(ledger.size for ledger in due)
-    text = (
-        f"{_counted(len(due), 'segment')} of {_counted(size, 'byte')} would be removed: nothing holds them."
-    )
+    text = f"{counted(len(due), 'segment')} of {counted(size, 'byte')} would be removed: nothing holds them."
     return Plan((text, "What a subscription or the retention needs stays."))
 
 
 def _trim(served: Served, given: Given) -> str:
-    return f"{_counted(served.admin.topics().trim_topic(_text(given, 'topic')), 'segment')} removed"
+    return f"{counted(served.admin.topics().trim_topic(_text(given, 'topic')), 'segment')} removed"
 
 
 def _plan_compact(served: Served, given: Given) -> Plan:
@@ -368,7 +369,7 @@ def _plan_roll(served: Served, given: Given) -> Plan:
 
 
 def _roll(served: Served, given: Given) -> str:
-    return f"{_counted(served.admin.topics().roll_ledger(_text(given, 'topic')), 'segment')} sealed"
+    return f"{counted(served.admin.topics().roll_ledger(_text(given, 'topic')), 'segment')} sealed"
 
 
 def _plan_delete_topic(served: Served, given: Given) -> Plan:
@@ -383,14 +384,14 @@ def _plan_delete_topic(served: Served, given: Given) -> Plan:
         for stats in shown
     )
     text = [
-        f"{topic} would be gone, with {_counted(size, 'byte')} of messages"
-        + (f", {len(logs):,} partitions" if topic not in logs else "")
-        + f" and {_counted(len(subscriptions), 'subscription')}.",
+        f"{topic} would be gone, with {counted(size, 'byte')} of messages"
+        + (f", {counted(len(logs), 'partition')}" if topic not in logs else "")
+        + f" and {counted(len(subscriptions), 'subscription')}.",
         "This cannot be undone.",
     ]
     if attached:
         text.append(
-            f"{_counted(attached, 'attached producer or consumer')} would get an error: close them first."
+            f"{counted(attached, 'attached producer or consumer')} would get an error: close them first."
         )
     return Plan(tuple(text), name=topic.rpartition("/")[2])
 
@@ -436,7 +437,7 @@ def _transaction(given: Given) -> TransactionId:
 def _of_transaction(text: str, method: str) -> Action:
     def plan(served: Served, given: Given) -> Plan:
         known = served.admin.transactions().get_transaction_metadata(_transaction(given))
-        stored = _counted(len(known.produced_partitions), "topic")
+        stored = counted(len(known.produced_partitions), "topic")
         return Plan((text, f"It is {known.status} and stored something in {stored}."))
 
     def do(served: Served, given: Given) -> str:

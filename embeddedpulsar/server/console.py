@@ -18,6 +18,7 @@ import anyio.to_thread
 from starlette.responses import JSONResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from embeddedpulsar.error_text import counted
 from embeddedpulsar.exceptions import (
     AlreadyClosed,
     InvalidMessage,
@@ -241,7 +242,9 @@ class Console:
         """The partitions that are searched together; empty for a topic without any."""
         partitions = self._served.admin.topics().get_partitioned_topic_metadata(topic).partitions
         if partitions > _MOST_TOGETHER:
-            raise ValueError(f"{topic} has {partitions:,} partitions; choose one to see its messages")
+            raise ValueError(
+                f"{topic} has {counted(partitions, 'partition')}; choose one to see its messages"
+            )
         return [f"{topic}-partition-{number}" for number in range(partitions)]
 
     def message(self, parameters: _Parameters) -> dict[str, Any]:

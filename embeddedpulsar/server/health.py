@@ -10,6 +10,7 @@ import anyio.to_thread
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from embeddedpulsar.error_text import counted
 from embeddedpulsar.exceptions import PulsarException
 from embeddedpulsar.metrics import CONTENT_TYPE, collector, exposition
 from embeddedpulsar.records import NamedTuple
@@ -83,7 +84,9 @@ def _damage(served: Served) -> Check:
     damage = served.damage()
     if not damage:
         return Check("damage")
-    reason = f"{len(damage):,} damaged places, since the server was started; see `embeddedpulsar check`"
+    reason = (
+        f"{counted(len(damage), 'damaged place')}, since the server was started; see `embeddedpulsar check`"
+    )
     return Check("damage", reason, "\n".join(map(str, damage[:_MOST_DAMAGE])))
 
 

@@ -217,6 +217,29 @@ def test_every_screen(site: Site, theme: str, width: int):
         assert (brightness > 380) == (theme == "light")
 
 
+def test_long_names(site: Site):
+    """Break behind their separators, with their figures in sight; what is copied is the name."""
+    name, by = "payments_of.the-northern-region_" * 3, "reconciliation_worker_" * 4
+    with Client(site.root) as client:
+        client.subscribe(name, by).close()
+    try:
+        with site.open(width=380) as page:
+            page.go("#/subscriptions", by)
+            link = page.page.locator(f"td.name a[title='{by}']")
+            assert (link.inner_text(), link.text_content()) == (by, by)
+            assert link.locator("wbr").count() == by.count("_") - 1
+            tops = "link => [...link.childNodes].filter(node => node.data).map(text => {"
+            tops += " const all = document.createRange(); all.selectNode(text); return all.getClientRects().length })"
+            assert set(link.evaluate(tops)) == {1}  # no part goes over two lines
+            # The figures are in sight beside it; only the reason is further to the right.
+            row = page.page.locator("tr", has=link)
+            oldest = row.locator("td.number:visible").nth(1).bounding_box()
+            assert oldest["x"] + oldest["width"] <= 380
+    finally:
+        with Admin(site.root) as admin:
+            admin.topics().delete(name, force=True)
+
+
 def test_the_theme_is_chosen_and_kept(site: Site):
     """By the button or a key; the system decides until then."""
     with site.open("light") as page:

@@ -1,6 +1,6 @@
 // Small charts in SVG: lines over time, sparklines, segments and ranges drawn to scale.
 
-import { bytes, clock, count, h, put, rate, s, short } from "./dom.js";
+import { bytes, clock, count, counted, h, put, rate, s, short } from "./dom.js";
 
 const HEIGHT = 150;
 const BELOW = 20;
@@ -144,7 +144,7 @@ export function barChart({ height = 110 } = {}) {
     const { left, width } = root.getBoundingClientRect();
     const at = Math.min(Math.max(Math.floor(((event.clientX - left) / width) * shown.values.length), 0), shown.values.length - 1);
     if (at < 0) return;
-    tip.replaceChildren(h("div", { class: "muted" }, `${clock(shown.times[at])} – ${clock(shown.times[at + 1])}`), h("div", {}, `${count(shown.values[at])} entries`));
+    tip.replaceChildren(h("div", { class: "muted" }, `${clock(shown.times[at])} – ${clock(shown.times[at + 1])}`), h("div", {}, counted(shown.values[at], "entry")));
     tip.hidden = false;
     tip.style.left = `${Math.min(Math.max(event.clientX - left + 12, 0), Math.max(width - tip.offsetWidth - 4, 0))}px`;
   });
@@ -174,12 +174,12 @@ export function segmentBar(segments, onSelect) {
   const total = segments.reduce((sum, segment) => sum + segment.size, 0) || 1;
   return h(
     "div",
-    { class: "segments", role: "group", "aria-label": `${segments.length} segments, ${bytes(total)}` },
+    { class: "segments", role: "group", "aria-label": `${counted(segments.length, "segment")}, ${bytes(total)}` },
     segments.map((segment) => {
       const button = h("button", {
         type: "button",
         class: `state-${segment.state}`,
-        title: `segment ${segment.ledger}: ${count(segment.entries)} entries, ${bytes(segment.size)}, ${segment.state}; ${heldBy(segment)}`,
+        title: `segment ${segment.ledger}: ${counted(segment.entries, "entry")}, ${bytes(segment.size)}, ${segment.state}; ${heldBy(segment)}`,
         "aria-label": `segment ${segment.ledger}, ${segment.state}, ${bytes(segment.size)}`,
         "aria-pressed": "false",
         onclick: () => onSelect(segment, button),
@@ -219,7 +219,7 @@ export function heldBy(segment) {
 export function rangeBar(ranges) {
   const wide = Math.max(ranges.columns.length, 1);
   const svg = s("svg", { class: "ranges", viewBox: `0 0 ${wide} 1`, preserveAspectRatio: "none", role: "img", "shape-rendering": "crispEdges" });
-  svg.setAttribute("aria-label", `${count(ranges.acknowledged)} of ${count(ranges.entries)} entries acknowledged`);
+  svg.setAttribute("aria-label", `${count(ranges.acknowledged)} of ${counted(ranges.entries, "entry")} acknowledged`);
   svg.append(s("rect", { class: "todo", x: 0, y: 0, width: wide, height: 1 }));
   // Columns of the same share are one rectangle.
   let begin = 0;

@@ -27,6 +27,19 @@ export function h(tag, properties, ...children) {
   return fill(document.createElement(tag), properties, children);
 }
 
+/** Long names may break behind their separators; `wbr` is no part of what is copied. Returns the element. */
+export function breakable(element) {
+  const texts = [];
+  const walker = document.createTreeWalker(element, NodeFilter.SHOW_TEXT);
+  while (walker.nextNode()) texts.push(walker.currentNode);
+  for (const text of texts) {
+    const parts = text.data.match(/[^_./:=,@]*[_./:=,@]+|[^_./:=,@]+/g) ?? [];
+    if (text.length < 12 || parts.length < 2) continue;
+    text.replaceWith(...parts.flatMap((part, at) => (at ? [document.createElement("wbr"), part] : [part])));
+  }
+  return element;
+}
+
 /** An element of SVG. */
 export function s(tag, properties, ...children) {
   return fill(document.createElementNS(SVG, tag), properties, children);
@@ -49,9 +62,10 @@ export function count(value) {
   return GROUPED.format(value ?? 0);
 }
 
-/** A number with its noun: `1 range`, `2 ranges`. */
+/** A number with its noun: `1 range`, `2 ranges`, `2 entries`. */
 export function counted(value, noun) {
-  return `${count(value)} ${noun}${value === 1 ? "" : "s"}`;
+  if ((value ?? 0) === 1) return `1 ${noun}`;
+  return `${count(value)} ${noun.endsWith("try") ? `${noun.slice(0, -1)}ies` : `${noun}s`}`;
 }
 
 /** A number for a tile: all digits up to a million. */

@@ -1,6 +1,6 @@
 // Dead letters: which subscriptions have some, why they failed, replay and purge.
 
-import { age, count, h, replace, tag, time, to, topicLink } from "./dom.js";
+import { age, breakable, count, h, replace, tag, time, to, topicLink } from "./dom.js";
 import { ask, card, table } from "./widgets.js";
 import { rowOf } from "./messages.js";
 
@@ -62,8 +62,8 @@ export function letters(root, context) {
     : null;
   replace(
     root,
-    h("div", { class: "crumbs" }, "dead letters of ", h("a", { href: to(["subscription", topic, subscription]) }, subscription), " of ", topicLink(topic)),
-    h("div", { class: "head" }, h("h1", {}, `Dead letters of ${subscription}`), total, actions),
+    breakable(h("div", { class: "crumbs" }, "dead letters of ", h("a", { href: to(["subscription", topic, subscription]) }, subscription), " of ", topicLink(topic))),
+    h("div", { class: "head" }, breakable(h("h1", {}, `Dead letters of ${subscription}`)), total, actions),
     card("", { flush: true }, h("div", { class: "scroll" }, h("table", { class: "messages" }, h("thead", {}, h("tr", {}, [["id", ""], ["dead since", "wide"], ["why", "wide"], ["value", ""], ["size", "number"]].map(([title, kind]) => h("th", { class: kind, scope: "col" }, title)))), body)), none),
   );
   return draw();

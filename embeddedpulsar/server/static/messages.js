@@ -1,7 +1,7 @@
 // Messages: from either end, by id, time, key or text; decoded, or in hexadecimal; followed as they come.
 
 import { address } from "./api.js";
-import { bytes, count, h, moment, replace, tag, time, topicLink } from "./dom.js";
+import { bytes, count, counted, h, moment, replace, tag, time, topicLink } from "./dom.js";
 import { card, facts, notice } from "./widgets.js";
 
 const PAGE = 50;
@@ -154,7 +154,7 @@ export async function messages(root, context, topic) {
 
 function summary(shown, page) {
   if (!page.isWhole) return `${count(shown)} shown; ${count(page.read)} searched so far: there may be more`;
-  if (!shown) return page.read ? `none of ${count(page.read)} messages` : "no messages";
+  if (!shown) return page.read ? `none of ${counted(page.read, "message")}` : "no messages";
   return page.next === null ? `${count(shown)} shown: that is all` : `${count(shown)} shown`;
 }
 

@@ -1,6 +1,6 @@
 // Subscriptions: the list, and one with what it has acknowledged, its consumers, and what can be done to it.
 
-import { age, bytes, count, counted, h, rate, replace, shortName, tag, to, topicLink } from "./dom.js";
+import { age, breakable, bytes, count, counted, h, rate, replace, shortName, tag, to, topicLink } from "./dom.js";
 import { rangeBar } from "./charts.js";
 import { ask, card, notice, pager, table, tile } from "./widgets.js";
 
@@ -15,7 +15,7 @@ export function subscriptionTable(context, query, empty) {
       { title: "type", class: "fixed wide", render: (row) => (row.type === "None" ? h("span", { class: "muted" }, "–") : row.type) },
       { title: "backlog", order: "backlog", class: "number", render: (row) => count(row.backlog) },
       { title: "oldest", order: "oldest", class: "number", render: (row) => age(row.oldest) },
-      { title: "out/s", order: "out", class: "number", render: (row) => rate(row.rateOut) },
+      { title: "out/s", order: "out", class: "number wide", render: (row) => rate(row.rateOut) },
       { title: "held", order: "held", class: "number wide", render: (row) => count(row.held) },
       { title: "consumers", order: "consumers", class: "number wide", render: (row) => count(row.consumers) },
       { title: "why it does not go on", order: "why", class: "why", render: (row) => row.why },
@@ -37,7 +37,7 @@ export function subscriptionTable(context, query, empty) {
         return;
       }
       list.update(page.rows);
-      pages.update(page, "subscriptions");
+      pages.update(page, "subscription");
     });
   };
   start({});
@@ -103,7 +103,7 @@ export function subscription(root, context) {
       { title: "program", class: "name", render: (row) => row.program ?? "" },
       { title: "held", class: "number", render: (row) => count(row.unackedMessages) },
       { title: "oldest held", class: "mono fixed wide", render: (row) => row.oldestUnackedMessageId ?? "" },
-      { title: "last acknowledged", class: "number", render: (row) => (row.lastAckedTimestamp ? `${age(row.lastAckedTimestamp)} ago` : "not yet") },
+      { title: "last acknowledged", class: "number wide", render: (row) => (row.lastAckedTimestamp ? `${age(row.lastAckedTimestamp)} ago` : "not yet") },
       { title: "attached", class: "number wide", render: (row) => age(Date.parse(row.connectedSince)) },
     ],
     keyOf: (row) => `${row.log} ${row.consumerName}`,
@@ -111,8 +111,8 @@ export function subscription(root, context) {
   });
   replace(
     root,
-    h("div", { class: "crumbs" }, "subscription of ", topicLink(topic)),
-    h("div", { class: "head" }, h("h1", {}, name), marks, context.allowChanges ? actionsOf(context, topic, name) : null),
+    breakable(h("div", { class: "crumbs" }, "subscription of ", topicLink(topic))),
+    h("div", { class: "head" }, breakable(h("h1", {}, name)), marks, context.allowChanges ? actionsOf(context, topic, name) : null),
     warning,
     h("div", { class: "tiles" }, Object.values(tiles).map((each) => each.element)),
     card("What it has acknowledged, along the log", { end: h("div", { class: "legend" }, h("span", { class: "key-done" }, "acknowledged"), h("span", { class: "key-todo" }, "not acknowledged")) }, drawn),
@@ -154,7 +154,7 @@ function drawRanges(root, bars, value) {
       value.partitions ? h("h3", {}, shortName(log.log)) : null,
       ranges.mark === null ? h("div", { class: "empty" }, "Its position is that of its consumers: nothing is kept for it.") : ranges.entries ? rangeBar(ranges) : h("div", { class: "empty" }, "The topic has no messages."),
       ranges.entries && ranges.mark !== null
-        ? h("div", { class: "scale" }, h("span", {}, `acknowledged up to ${ranges.mark.replace(/^(\d+):-1$/, "the beginning of segment $1")}`), h("span", {}, ranges.runsTotal ? `${counted(ranges.runsTotal, "range")} behind that` : ""), h("span", {}, `${count(ranges.acknowledged)} of ${count(ranges.entries)} entries`))
+        ? h("div", { class: "scale" }, h("span", {}, `acknowledged up to ${ranges.mark.replace(/^(\d+):-1$/, "the beginning of segment $1")}`), h("span", {}, ranges.runsTotal ? `${counted(ranges.runsTotal, "range")} behind that` : ""), h("span", {}, `${count(ranges.acknowledged)} of ${counted(ranges.entries, "entry")}`))
         : null,
     );
   }

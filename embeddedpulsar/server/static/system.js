@@ -106,7 +106,7 @@ export function health(root, context) {
       { title: "program", class: "name", render: (row) => row.program || "not known" },
       { title: "producers", class: "number", render: (row) => count(row.producers) },
       { title: "consumers", class: "number", render: (row) => count(row.consumers) },
-      { title: "messages held", class: "number", render: (row) => count(row.held) },
+      { title: "messages held", class: "number wide", render: (row) => count(row.held) },
     ],
     keyOf: (row) => `${row.pid} ${row.program}`,
     empty: "No producers and no consumers.",
@@ -125,7 +125,7 @@ export function health(root, context) {
       ...value.checks.map((check) => [check.name, check.reason ? h("span", { class: "bad" }, check.reason) : h("span", { class: "good" }, "ok")]),
       ["directory", h("span", { class: "mono" }, value.path)],
       ["format", `version ${value.formatVersion}`],
-      ["processes", `${count(value.processes)} have it open, this server included`],
+      ["processes", value.processes === 1 ? "this server alone has it open" : `${count(value.processes)} have it open, this server included`],
     ]));
     const { total, used, free, store } = value.disk;
     const share = ((used / (used + free)) * 100 || 0).toFixed(0); // as `df`: without what the file system reserves

@@ -1,6 +1,6 @@
 // One topic: its figures and segments, messages, subscriptions, and its producers, consumers and schemas.
 
-import { age, append, bytes, count, counted, duration, h, moment, rate, replace, shortName, tag, time, to } from "./dom.js";
+import { age, append, breakable, bytes, count, counted, duration, h, moment, rate, replace, shortName, tag, time, to } from "./dom.js";
 import { STATES, barChart, heldBy, segmentBar } from "./charts.js";
 import { ask, card, facts, notice, table, tile } from "./widgets.js";
 import { messages } from "./messages.js";
@@ -24,7 +24,7 @@ export async function topic(root, context) {
   replace(
     root,
     crumbs,
-    h("div", { class: "head" }, h("h1", {}, rest.split("/").slice(2).join("/") || name), marks, actions),
+    h("div", { class: "head" }, breakable(h("h1", {}, rest.split("/").slice(2).join("/") || name)), marks, actions),
     h("nav", { class: "tabs", "aria-label": "Parts of the topic" }, TABS.map(([path, text]) => h("a", { href: to(path ? ["topic", name, path] : ["topic", name]), "aria-current": path === tab ? "page" : null }, text))),
     body,
   );
@@ -123,7 +123,7 @@ function checkCard(context, name) {
       replace(
         result,
         report.damage.length ? report.damage.map((each) => notice(`${each.kind}: ${each.text}. ${each.meaning} ${each.remedy}`, "bad")) : h("span", { class: "good" }, "No damage."),
-        h("span", { class: "muted" }, ` ${count(report.messages)} messages in ${count(report.segments)} segments were read.`),
+        h("span", { class: "muted" }, ` ${counted(report.messages, "message")} in ${counted(report.segments, "segment")} read.`),
       );
     } catch (error) {
       if (error.name !== "AbortError") replace(result, notice(error.message, "bad"));
@@ -174,7 +174,7 @@ function drawSegments(root, value) {
       logs.length ? null : h("div", { class: "empty" }, "The topic has no messages yet."),
       logs.slice(0, 40).map((log) => [
         value.partitions ? h("h3", {}, shortName(log.name)) : null,
-        log.older.segments ? h("p", { class: "muted" }, `The newest ${count(log.segments.length)}; before them ${counted(log.older.segments, "segment")} of ${bytes(log.older.size)} with ${count(log.older.entries)} entries.`) : null,
+        log.older.segments ? h("p", { class: "muted" }, `The newest ${count(log.segments.length)}; before them ${counted(log.older.segments, "segment")} of ${bytes(log.older.size)} with ${counted(log.older.entries, "entry")}.`) : null,
         segmentBar(log.segments.map((segment) => ({ ...segment, log: log.name })), choose),
         h("div", { class: "scale" }, h("span", {}, `from ${log.segments[0].ledger}:0`), h("span", {}, `last entry ${log.last}`)),
       ]),
@@ -199,7 +199,7 @@ function drawKept(root, value) {
     columns: [
       { title: "segment", class: "mono fixed", render: (row) => String(row.ledger) },
       { title: "state", class: "fixed", render: (row) => h("span", {}, h("span", { class: `swatch state-${row.state}` }), row.state, row.isOffloaded && row.state !== "offloaded" ? ", offloaded" : "", row.isCompacted && row.state !== "compacted" ? ", compacted" : "") },
-      { title: "entries", class: "number", render: (row) => count(row.entries) },
+      { title: "entries", class: "number wide", render: (row) => count(row.entries) },
       { title: "size", class: "number", render: (row) => bytes(row.size) },
       { title: "who holds it", class: "why", render: heldBy },
     ],
@@ -223,7 +223,7 @@ function drawKept(root, value) {
         ["deduplication", stats.deduplicationStatus],
         ["compaction", policies.compactionThreshold ? `beyond ${bytes(policies.compactionThreshold)}` : stats.compaction.lastCompactionSucceedTimestamp ? `last ${moment(stats.compaction.lastCompactionSucceedTimestamp)}` : "on demand"],
         ["backlog quota", quotas(policies.quotas) || "none"],
-        ["published", `${count(stats.msgInCounter)} messages, ${bytes(stats.bytesInCounter)}`],
+        ["published", `${counted(stats.msgInCounter, "message")}, ${bytes(stats.bytesInCounter)}`],
       ])),
     ),
     card(rows.length > 200 ? `The last 200 of ${count(segments.length)} segments` : "Segments", { flush: true }, list.element),
@@ -255,7 +255,7 @@ function clientsAndSchemas(root, context, name) {
       { title: "kind", class: "fixed", render: (row) => row.kind },
       { title: "name", class: "name", render: (row) => row.name },
       { title: "subscription", class: "name", render: (row) => row.subscription },
-      { title: "pid", class: "number", render: (row) => (row.pid ? String(row.pid) : "") },
+      { title: "pid", class: "number wide", render: (row) => (row.pid ? String(row.pid) : "") },
       { title: "program", class: "name wide", render: (row) => row.program },
       { title: "held", class: "number", render: (row) => (row.kind === "consumer" ? count(row.held) : "") },
       { title: "acknowledged", class: "number wide", render: (row) => (row.lastAcknowledged ? `${age(row.lastAcknowledged)} ago` : "") },

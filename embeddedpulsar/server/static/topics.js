@@ -40,7 +40,7 @@ export function topics(root, context) {
         return;
       }
       list.update(page.rows);
-      pages.update(page, "topics");
+      pages.update(page, "topic");
       total.textContent = `${count(page.all)} in the store`;
     });
   };

@@ -1,7 +1,9 @@
 // Tables, dialogs and notices.
 
 import { act, plan } from "./api.js";
-import { count, h, replace, time } from "./dom.js";
+import { breakable, count, counted, h, replace, time } from "./dom.js";
+
+const isName = (column) => /\b(name|why)\b/.test(column.class ?? "");
 
 /**
  * A table whose rows are updated in place: what is selected, focused or pointed at stays.
@@ -75,11 +77,12 @@ export function table({ columns, keyOf, open, sorted, empty, class: kind = "" })
           const shown = column.render(value);
           if (shown instanceof Node) {
             const text = column.stamp ? column.stamp(value) : shown.outerHTML;
-            if (text !== cell.text) replace(cell.element, shown);
+            if (text !== cell.text) replace(cell.element, isName(column) ? breakable(shown) : shown);
             cell.text = text;
           } else if (String(shown ?? "") !== cell.text) {
             cell.text = String(shown ?? "");
             cell.element.textContent = cell.text;
+            if (isName(column)) breakable(cell.element);
             cell.element.classList.toggle("zero", cell.text === "0" || cell.text === "0 B");
           }
         });
@@ -104,7 +107,7 @@ export function pager(size, change) {
     update(page, noun) {
       offset = page.offset;
       const end = Math.min(offset + page.rows.length, page.total);
-      text.textContent = page.total ? `${count(offset + 1)}–${count(end)} of ${count(page.total)} ${noun}` : `no ${noun}`;
+      text.textContent = page.total ? `${count(offset + 1)}–${count(end)} of ${counted(page.total, noun)}` : `no ${noun}s`;
       back.disabled = offset === 0;
       on.disabled = end >= page.total;
     },
@@ -127,7 +130,7 @@ export function card(title, { end, flush } = {}, ...children) {
 }
 
 export function facts(pairs) {
-  return h("dl", { class: "facts" }, pairs.filter(([, value]) => value !== null && value !== undefined && value !== "").map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]));
+  return h("dl", { class: "facts" }, pairs.filter(([, value]) => value !== null && value !== undefined && value !== "").map(([name, value]) => [h("dt", {}, name), breakable(h("dd", {}, value))]));
 }
 
 export function toast(text, isBad = false) {

@@ -75,7 +75,7 @@ def test_backup_and_restore(call, store: Path, tmp_path: Path):
     target, place = str(tmp_path / "backup"), str(tmp_path / "new")
     status, out, _ = call("backup", target)
     assert status == 0
-    assert out.startswith("1 topics, ")
+    assert out.startswith("1 topic, ")
     status, out, _ = call("backup", target, "--topic", "orders", "--json")
     assert json.loads(out)["copied"] < 1000
     status, out, _ = call("restore", target, place)

@@ -38,7 +38,7 @@ def test_status_and_run(call: Any, store: Path, database: str):
     """What waits; it is published once."""
     status, out, _ = call("outbox", "status", database)
     assert status == 0
-    assert "3 messages wait; no relay" in out
+    assert "3 messages to publish; no relay" in out
     assert call("outbox", "run", "--once", database)[:2] == (0, "3 messages published\n")
     assert call("outbox", "run", "--once", database)[:2] == (0, "0 messages published\n")
     status, out, _ = call("outbox", "status", "--json", database)

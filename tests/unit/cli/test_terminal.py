@@ -299,7 +299,7 @@ def test_consuming_a_topic_that_is_not_there(store: Path, tmp_path: Path):
     assert run("--store", str(new), "consume", "b", "-s", "s", "--create", "-w", "0.01").returncode == 0
     assert b"public/default/b" in run("--store", str(new), "topics", "list").stdout
     done = run("--store", str(new), "produce", "a", "-m", "x")
-    assert done.stderr == b"1 messages published\n"
+    assert done.stderr == b"1 message published\n"
     (tmp_path / "foreign").mkdir()
     (tmp_path / "foreign" / "photo.jpg").write_bytes(b"")
     done = run("--store", str(tmp_path / "foreign"), "produce", "a", "-m", "x")

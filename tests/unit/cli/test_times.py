@@ -151,7 +151,7 @@ def test_export_of_decoded_values_between_two_times(call, store: Path, tmp_path:
     times = published(store)
     given = ["topics", "export", "ticks", str(tmp_path / "out"), "-f", "jsonl", "-c", "value"]
     out = call(*given, "--start", str(times[2]), "--end", str(times[5]))[1]
-    assert out == "3 messages in 1 files\n"
+    assert out == "3 messages in 1 file\n"
     status, _, err = call(*given, "--decode")
     assert status == 1 and "there is no schema to decode by" in err
     with Client(store) as client:
@@ -161,6 +161,6 @@ def test_export_of_decoded_values_between_two_times(call, store: Path, tmp_path:
     out = call("topics", "export", "names", str(tmp_path / "names"), "-f", "csv", "-c", "value", "--decode")[
         1
     ]
-    assert out == "1 messages in 1 files\n"
+    assert out == "1 message in 1 file\n"
     (path,) = (tmp_path / "names").rglob("*.csv")
     assert path.read_text("utf-8").splitlines() == ["value", "für"] and os.path.getsize(path) > 0

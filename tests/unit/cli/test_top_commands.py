@@ -52,7 +52,7 @@ def test_top_once(call):
     status, out, _ = call("top", "--once", "--interval", "0.1")
     assert status == 0
     head, _, columns, line = out.splitlines()
-    assert "1 topics, 1 processes, 20 messages of backlog" in head
+    assert "1 topic, 1 process, 20 messages of backlog" in head
     assert columns.split() == ["topic", "in/s", "out/s", "backlog", "oldest", "size", "why", "attached"]
     assert line.split()[:4] == ["orders", "0", "0", "20"]
     assert "nightly: no consumer" in line
