@@ -62,7 +62,7 @@ class GroupCommit:
     that word is its own, no other one had the lock, and it flushes without, which saves a pair of ``flock``:
     it stores that it is flushing (`FLUSHING`), and looks at `FLUSHER` again. Another one that gets the lock
     stores its number there first, and then waits for the end of a flush that is under way. So of two, at
-    least one sees the other; between the store and the look of either there is a system call. A process that
+    least one sees the other: between the store and the look of either there is a fence. A process that
     was killed in its flush leaves `FLUSHING` behind; one that is stopped there is waited for 2 s. Whether it
     lives, a byte of the sync lock's file says, which it has locked since it became the one that flushes: the
     numbers of processes differ between containers.
@@ -180,6 +180,7 @@ class GroupCommit:
             # it has found out that this process is gone.
             words[FLUSHING] = self._mark
             try:
+                threads.fence()
                 # 2. Look again: another one may have got the lock, and have seen no flush. Or its file was
                 # closed here.
                 if words[FLUSHER] != self._identity or self._failed_from is not None:
@@ -210,6 +211,7 @@ class GroupCommit:
         if words[FLUSHER] == self._identity:
             return
         words[FLUSHER] = self._identity
+        threads.fence()  # without it, the load may run ahead of the store, here and in `_flush_alone`
         flushing = words[FLUSHING]
         if not flushing:
             return

@@ -25,7 +25,7 @@ from embeddedpulsar._engine.log.roll import WriterOptions
 from embeddedpulsar._engine.log.segment_index import index_in_memory
 from embeddedpulsar._engine.log.segments import SEGMENTS
 from embeddedpulsar._engine.log.topic_control import TopicControl
-from embeddedpulsar._engine.platform import descriptors, disk, package_log, timing
+from embeddedpulsar._engine.platform import descriptors, disk, package_log, threads, timing
 from embeddedpulsar._engine.platform.access import Refusal
 from embeddedpulsar._engine.platform.descriptors import late_imports
 from embeddedpulsar._engine.platform.file_lock import FileLock, RefusedLock
@@ -516,8 +516,9 @@ class ReadOnlyLogView(LogView):
     """`LogView` for a process that may not write: an index that does not fit is derived into its memory."""
 
     def barrier(self) -> None:
-        """Do nothing. The lock orders the stores of its holders on machines that reorder; without it, an
-        entry that was stored a moment ago may look damaged there, once."""
+        """Wait, where processors reorder, until what was stored is seen: the lock, which would order it,
+        cannot be taken."""
+        threads.await_stores()
 
     def _repair_index(self, ledger_id: int, entry_id: int) -> bytes:
         """Derive the index of a ledger from its frames, use it in this process, and return its slots."""

@@ -41,6 +41,7 @@ from embeddedpulsar._engine.log.segment import Segment
 from embeddedpulsar._engine.log.segment_index import SegmentIndex, slot_of, visible_slots, write_index
 from embeddedpulsar._engine.log.segments import SEGMENTS, LedgerChain, SegmentSet
 from embeddedpulsar._engine.log.topic_control import MUST_ROLL, TopicControl
+from embeddedpulsar._engine.platform import threads
 from embeddedpulsar._engine.platform.descriptors import late_imports
 from embeddedpulsar._engine.platform.file_lock import FileLock
 from embeddedpulsar.damage import Damage, DamageHook
@@ -641,12 +642,16 @@ class LogView:
         finally:
             self.lock.release()
 
-    def _last_frame(self, segment: Segment, end: int) -> FrameHeader:
+    def _last_frame(self, segment: Segment, end: int, is_again: bool = False) -> FrameHeader:
         try:
             start = last_frame_start(segment.data, FIRST_FRAME_OFFSET, end)
             return read_header(segment.data, start, end)
         except CorruptionError as e:
-            raise e.at(segment.path) from None
+            # The tail word may be seen before the frame. With too low an entry, a reader that stands at the
+            # end would pass over the next one as damage.
+            if is_again or not threads.await_stores():
+                raise e.at(segment.path) from None
+        return self._last_frame(segment, end, is_again=True)
 
     def messages_through(self, ledger_id: int, entry_id: int) -> int:
         """Messages of a ledger up to and including a visible entry; 0 for entry -1."""
@@ -674,17 +679,25 @@ class LogView:
             CorruptionError: the index, or the last frame, is damaged; nothing is repaired.
         """
         segment = self.segment(ledger_id)
-        columns = segment.index.slots(first, stop)
-        segment.frame_of(stop - 1, self.end_of(ledger_id))
+        try:
+            columns = segment.index.slots(first, stop)
+            segment.frame_of(stop - 1, self.end_of(ledger_id))
+        except CorruptionError:
+            if not threads.await_stores():
+                raise
+            columns = segment.index.slots(first, stop)
+            segment.frame_of(stop - 1, self.end_of(ledger_id))
         return columns
 
     def flags(self, ledger_id: int, first: int, stop: int) -> bytes:
         """The low byte of the entry flags of visible entries, `first` to `stop` - 1, by the index."""
-        # The last slot of the stretch stands for all: an index that was not written to the end fails
-        # here.
+        # The last slot of the stretch stands for all: an index that was not written to the end fails here.
         self.slot(ledger_id, stop - 1)  # derives the index again, should it need that
-        data = self.segment(ledger_id).index.data
-        return bytes(data[slot_offset(first) + FLAGS_AT : slot_offset(stop) : SLOT_SIZE])
+        index = self.segment(ledger_id).index
+        # Those between may not be seen yet; their sixth number is a checksum. Afterwards, 0 is a lost entry.
+        if threads.REORDERS and 0 in memoryview(index.packed_slots(first, stop)).cast("I")[5::6]:
+            threads.await_stores()
+        return bytes(index.data[slot_offset(first) + FLAGS_AT : slot_offset(stop) : SLOT_SIZE])
 
     def part(self, place: tuple[int, int]) -> Part:
         """An entry as it is stored, not verified."""
@@ -700,16 +713,17 @@ class LogView:
             return FIRST_FRAME_OFFSET
         return max(self.slot(ledger_id, entry_id).offset, FIRST_FRAME_OFFSET)
 
-    def _fits(self, segment: Segment, entry_id: int) -> bool:
+    def _fits(self, segment: Segment, entry_id: int, is_again: bool = False) -> bool:
         """Whether the entry's slot is right: its own frame says so, or the one before."""
-        # The frame proves the slot. If the frame is damaged, the frame before it tells where the slot
-        # should point.
+        # The frame proves the slot; if it is damaged, the frame before it tells where the slot should point.
         end = self.end_of(segment.ledger_id)
         try:
             segment.frame_of(entry_id, end)
         except FileNotFoundError:
             return False
         except CorruptionError:
+            if not is_again and threads.await_stores():
+                return self._fits(segment, entry_id, is_again=True)
             try:
                 offset = segment.index.slot(entry_id).offset
                 if not entry_id:
@@ -718,7 +732,8 @@ class LogView:
             except (CorruptionError, FileNotFoundError):
                 return False
             return before + frame.length == offset  # the frame is damaged, but not the slot
-        return True
+        # The checksum that was compared stands in one word, the messages in another, which is stored before.
+        return not threads.REORDERS or (slot := segment.index.slot(entry_id)).messages >= slot.count
 
     def _derived_slots(self, segment: Segment) -> bytes:
         """The slots of a ledger by its frames alone: a scan of the file, some 0.2 s for 64 MiB."""

@@ -43,7 +43,7 @@ from embeddedpulsar._engine.format.segment_header import (
 )
 from embeddedpulsar._engine.log.segment_index import SegmentIndex
 from embeddedpulsar._engine.log.topic_control import DirectoryIdentity
-from embeddedpulsar._engine.platform import descriptors, disk
+from embeddedpulsar._engine.platform import descriptors, disk, threads
 from embeddedpulsar._engine.platform.mapped_file import MappedFile
 from embeddedpulsar.damage import SEGMENT_HEADER, Damage
 from embeddedpulsar.exceptions import (
@@ -792,5 +792,6 @@ def clear_unpublished(segment: Segment, end: int, allocated: int, run: int) -> b
     if next_frame(segment.data, end, window, limit) < 0:
         return False
     segment.view[end:window] = bytes(window - end)
+    threads.keep_order()  # a reader that sees the tail of what comes next here sees at least the zeros
     disk.DISK.fdatasync(segment.file.fd, segment.path)
     return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from itertools import accumulate
 
 from embeddedpulsar._engine.filenames import index_path, under_construction
 from embeddedpulsar._engine.format.segment_header import (
@@ -29,7 +30,7 @@ from embeddedpulsar._engine.format.segment_header import (
     read_slots,
     slot_offset,
 )
-from embeddedpulsar._engine.platform import disk
+from embeddedpulsar._engine.platform import disk, threads
 from embeddedpulsar._engine.platform.mapped_file import MappedFile, MemoryFile
 from embeddedpulsar.exceptions import (
     CorruptionError,
@@ -181,7 +182,7 @@ class SegmentIndex:
 
     def slots(self, first: int, stop: int) -> SlotColumns:
         """The slots of visible entries, `first` to `stop` - 1. The checksum of sealed blocks is verified
-        once; of other blocks only the sum of the messages.
+        once; of other blocks only the sum of the messages, where processors reorder of each slot.
 
         Raises:
             CorruptionError: damaged.
@@ -195,7 +196,13 @@ class SegmentIndex:
             if not is_block_sealed_and_intact(data, block):
                 raise CorruptionError(path=self.path, reason=f"block {block} of the index is damaged")
             self._intact.add(block)
-        return read_slots(data, first, stop)
+        columns = read_slots(data, first, stop)
+        # Of a slot between, which no frame was compared with, a word may not be seen yet.
+        if threads.REORDERS:
+            counts, messages = columns.counts, columns.messages
+            if list(accumulate(counts, initial=messages[0] - counts[0]))[1:] != messages:
+                raise CorruptionError(path=self.path, reason=f"slots {first} to {stop - 1} are not complete")
+        return columns
 
     def packed_slots(self, first: int, stop: int) -> bytes:
         """The slots of entries `first` to `stop` - 1 as they are in the file, not verified; fewer where the

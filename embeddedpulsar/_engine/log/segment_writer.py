@@ -64,7 +64,7 @@ from embeddedpulsar._engine.log.topic_control import (
     TopicControl,
 )
 from embeddedpulsar._engine.log.waiter_slots import AppendHold, Ringing
-from embeddedpulsar._engine.platform import descriptors, disk, failpoints, timing
+from embeddedpulsar._engine.platform import descriptors, disk, failpoints, threads, timing
 from embeddedpulsar._engine.platform.file_lock import FileLock
 from embeddedpulsar._engine.platform.mapped_file import MappedFile
 from embeddedpulsar.damage import DamageHook
@@ -269,11 +269,11 @@ class AppendPoint:
     def _clear_slots(self, next_entry: int) -> None:
         """Clear the slots of a run that died: one behind the next entry would stay, and be taken for that of
         a published entry once the log has grown beyond its offset. They are all in one block."""
-        block_end = (next_entry // SLOTS_PER_BLOCK + 1) * SLOTS_PER_BLOCK
-        start = SLOTS_OFFSET + SLOT_SIZE * next_entry
-        end = min(SLOTS_OFFSET + SLOT_SIZE * block_end, self._words[TopicWord.INDEX_ALLOCATED])
+        start, slots = SLOTS_OFFSET + SLOT_SIZE * next_entry, SLOTS_PER_BLOCK - next_entry % SLOTS_PER_BLOCK
+        end = min(start + SLOT_SIZE * slots, self._words[TopicWord.INDEX_ALLOCATED])
         if self._segment is not None and start < end:
             self._index[start:end] = bytes(end - start)
+            threads.keep_order()  # see `clear_unpublished`
 
     def _found_state(self) -> State:
         words = self._words

@@ -26,7 +26,7 @@ from embeddedpulsar._engine.format.control import (
 )
 from embeddedpulsar._engine.format.frame import HEADER_SIZE
 from embeddedpulsar._engine.format.segment_header import FIRST_FRAME_OFFSET
-from embeddedpulsar._engine.platform import descriptors, disk, lease, timing
+from embeddedpulsar._engine.platform import descriptors, disk, lease, threads, timing
 from embeddedpulsar._engine.platform.file_lock import FileLock
 from embeddedpulsar._engine.platform.mapped_file import MappedFile
 from embeddedpulsar.exceptions import CorruptionError, StorageError, StoreGoneError, UnsupportedFormatVersion
@@ -111,6 +111,7 @@ class ControlFile:
 
     def _parse(self) -> ControlHeader | None:
         data = bytes(self.view[:CONTROL_HEADER_SIZE])
+        threads.keep_order()  # loads, too: of the words behind a whole header
         if not any(data):
             return None  # of a new file: no error, which takes as long as the rest of its opening
         try:
@@ -123,6 +124,7 @@ class ControlFile:
     @classmethod
     def _store_header(cls, file: MappedFile, incarnation: int, boot: bytes) -> None:
         header = ControlHeader(cls._kind, boot, file.device, file.inode, incarnation)
+        threads.keep_order()  # who sees the header believes the words
         file.view[:CONTROL_HEADER_SIZE] = pack_control_header(header)
 
     @property
@@ -142,8 +144,10 @@ class ControlFile:
         )
 
     def is_possible(self) -> bool:
-        """See `are_possible`."""
-        return are_possible(self._kind, self.words)
+        """See `are_possible`. Without the lock, words may be seen in another order than they were stored."""
+        return are_possible(self._kind, self.words) or (
+            threads.await_stores() and are_possible(self._kind, self.words)
+        )
 
     def clear(self, *kept: int) -> None:
         """Zero every word but these: what a recovery does not derive is not believed. Under the lock."""

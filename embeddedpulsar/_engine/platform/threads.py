@@ -198,6 +198,75 @@ def renewed(lock: RLock) -> RLock:
 
 Lock = system.allocate_lock
 
+_ORDERED: Final = ("x86_64", "amd64", "i386", "i486", "i586", "i686", "x86")
+_STORES_ARRIVE_S: Final = 1e-4
+"""A store of another processor is seen after a microsecond at most."""
+
+
+def _machine() -> str:
+    """The kind of processor, as of ``platform.machine()``, whose import takes 5 ms."""
+    return os.uname().machine if hasattr(os, "uname") else os.environ.get("PROCESSOR_ARCHITECTURE", "")
+
+
+REORDERS = _machine().lower() not in _ORDERED
+"""Whether another processor may see stores of this one in another order, as on aarch64. On x86 it may not; a
+load that runs ahead of an earlier store is all that happens there, and `new_fence` is against that."""
+_locks: Final[Any] = _thread if _is_original(_thread.allocate_lock) else _fresh("_thread")
+
+
+class _TwoWayFence:
+    """The lock of a fence where a single acquire orders what follows it, and a release what precedes it: a
+    release with an acquire behind it orders both."""
+
+    __slots__ = ("_lock", "acquire")
+
+    def __init__(self) -> None:
+        self._lock = _locks.allocate_lock()
+        self.acquire: Final[Callable[[bool], bool]] = self._lock.acquire
+
+    def release(self) -> None:
+        """Release, acquire and release the lock."""
+        self._lock.release()
+        self._lock.acquire(False)
+        self._lock.release()
+
+
+def new_fence() -> Any:
+    """A lock that no other thread has. What is stored before its ``acquire(False)`` is seen by all processors
+    before anything is loaded or stored that follows its ``release()`` (docs/concurrency.md, "Machines that
+    reorder"). On x86 the two are an atomic instruction each, and each of these is a full barrier.
+
+    >>> own = new_fence()
+    >>> own.acquire(False), own.release()
+    (True, None)
+    """
+    return _TwoWayFence() if REORDERS else _locks.allocate_lock()
+
+
+def fence() -> None:
+    """Pass through a fence of its own: for paths that are not hot, in any number of threads at a time."""
+    own = new_fence()
+    own.acquire(False)
+    own.release()
+
+
+def keep_order() -> None:
+    """What is loaded and stored before is so before what comes next, but for loads that run ahead of stores:
+    a `fence` where processors reorder, and nothing on x86, where that is so anyway."""
+    if REORDERS:
+        fence()
+
+
+def await_stores() -> bool:
+    """Where processors reorder, wait until what others have stored before is seen; False elsewhere: there
+    what was read is what they stored. For what reads without a lock and finds something that does not fit."""
+    if REORDERS:
+        fence()
+        system.sleep(_STORES_ARRIVE_S)
+        fence()
+    return REORDERS
+
+
 current_id = system.get_ident
 
 

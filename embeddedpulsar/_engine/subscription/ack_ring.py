@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+from array import array
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 
@@ -110,8 +111,10 @@ class AckRing:
         # nothing counts, and no old acknowledgements under the new epoch.
         words = self.words
         words[RingWord.EPOCH] = 0
+        threads.keep_order()
         failpoints.hit("acks:cleared")
         self._view[8 * RingWord.CUMULATIVE :] = _CLEARED
+        threads.keep_order()
         words[RingWord.EPOCH] = epoch
 
     def store(self, ledger_id: int, entry_id: int) -> None:
@@ -175,9 +178,13 @@ class AckRing:
         # never a place with the index of another.
         words = self.words
         words[slot] = 0
+        if threads.REORDERS:
+            threads.fence()
         words[slot + 1] = index
         if failpoints.ACTIVE:
             failpoints.hit("acks:pair_data")
+        if threads.REORDERS:
+            threads.fence()
         words[slot] = place
 
     def remove(self) -> None:
@@ -225,6 +232,8 @@ def _read(path: str, boot: bytes) -> Unwritten | None:
         return None  # it has no acknowledgements: a fifth of the time that a failed opening takes
     try:
         status, data = disk.DISK.read_start(path, RING_SIZE)
+        if threads.await_stores():
+            data = _unchanged(data, disk.DISK.read_start(path, RING_SIZE)[1])
         header, unwritten = parse_ring(data)
     except FileNotFoundError:
         return None  # it has no acknowledgements
@@ -234,6 +243,22 @@ def _read(path: str, boot: bytes) -> Unwritten | None:
         raise e.at(path) from None
     is_trusted = (header.boot_id, header.device, header.inode) == (boot, status.st_dev, status.st_ino)
     return unwritten if is_trusted else None
+
+
+def _unchanged(before: bytes, data: bytes) -> bytes:
+    """A ring that was read twice, without the words that changed meanwhile; a pair goes as a whole.
+
+    Its process may live, and store at this moment: it was silent for long, so it is taken for dead. Where
+    processors reorder, one reading may have the second word of an old pair with the first of a new one, or
+    old words under a new epoch. What is left out is delivered again.
+    """
+    first, second = (memoryview(ring.ljust(RING_SIZE, b"\0")).cast("Q") for ring in (before, data))
+    words = [new if old == new else 0 for old, new in zip(first, second, strict=True)]
+    for start, stop in ((RingWord.CUMULATIVE, RingWord.ENTRIES), (RingWord.PARTS, RING_SIZE // 8)):
+        for place in range(start, stop, 2):
+            if first[place + 1] != second[place + 1]:
+                words[place] = 0
+    return array("Q", words).tobytes()
 
 
 def _commands_of(

@@ -26,7 +26,7 @@ from embeddedpulsar._engine.log.journal import Journal
 from embeddedpulsar._engine.log.journal_file import JournalPlace
 from embeddedpulsar._engine.log.position import BEFORE_FIRST, Isolation, Position
 from embeddedpulsar._engine.log.topic_control import ThrottledCheck
-from embeddedpulsar._engine.platform import failpoints, fork, nofollow, package_log, timing
+from embeddedpulsar._engine.platform import failpoints, fork, nofollow, package_log, threads, timing
 from embeddedpulsar._engine.platform.file_lock import FileLock
 from embeddedpulsar._engine.platform.timing import Clock
 from embeddedpulsar._engine.subscription import subscription_files as files
@@ -132,14 +132,15 @@ class OpenRange:
     def mark_closing(self) -> None:
         """First step of closing: from here on the owner takes nothing more that would count.
 
-        The store of an owner in another process may be under way when the word is marked: it has stored
-        RANGE_TAKEN and compared RANGE_OWNER, but another processor does not see the store yet. It does after
-        the pause. (Where comparing comes before the mark is seen, the store came before, too.)
+        An owner in another process passes a fence between its store and its comparison, as this one does
+        between the mark and the load of RANGE_TAKEN: so of the two, one sees the other. The pause is for an
+        owner of an older release, whose store may still be under way on machines that reorder.
         """
         is_own = self.is_own
         self._words[_OWNER] |= CLOSING
         self.consumer_id = 0
         if not is_own:
+            threads.fence()
             timing.sleep(_STORES_ARRIVE_S)
 
     def clear(self) -> None:

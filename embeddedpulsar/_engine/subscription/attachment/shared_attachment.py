@@ -443,7 +443,7 @@ class SharedAttachment(Attachment):
         self._range_room = 0  # messages it may take without a claim; 0 while it has no open range
         self._range_end = 0  # number of the next entry it takes in the range
         self._range_next = BEFORE_FIRST  # that entry
-        self._fence: Final = threads.Lock()
+        self._fence: Final = threads.new_fence()
         self._sleep: Final = SharedSleep(log, self._end, shared, membership, is_apart(consumer))
         self._sleep.is_of(consumer.code, consumer.consumer_id)
         self._pace: Final = _Pace(membership.monotonic)
@@ -516,7 +516,7 @@ class SharedAttachment(Attachment):
         words[_RANGE_TAKEN] = self._tag | number
         if failpoints.ACTIVE:
             failpoints.hit("range:taken")
-        self._fence.acquire(False)  # an atomic instruction: the store is seen before the load that follows
+        self._fence.acquire(False)  # the store is seen before the load that follows
         self._fence.release()
         if words[_RANGE_OWNER] != owner:
             return None  # closed meanwhile, before or after the store was seen: the claim tells
