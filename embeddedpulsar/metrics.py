@@ -43,10 +43,11 @@ _DEAD_LETTERS: Final = "__dead_letters"
 _DEAD_LETTER_SUFFIX: Final = "-DLQ"
 
 Value = float | None
+Labels = dict[str, str]
 
 
 def _earliest(times_ms: Iterable[float]) -> float:
-    return min((time_ms for time_ms in times_ms if time_ms), default=0.0)
+    return min(filter(None, times_ms), default=0.0)
 
 
 class _Column(NamedTuple):
@@ -149,16 +150,34 @@ _FUNCTION: Final = (
     _Column("embeddedpulsar_function_average_latency_ms", "gauge", "Of all calls."),
     _Column("embeddedpulsar_function_running", "gauge", "1: the instance lives and has subscribed."),
 )
-_AGES: Final = [column.name for column in (*_TOPIC, *_SUBSCRIPTION) if column.add is _earliest]
 _PLACES: Final = {column.name: place for place, column in enumerate(_TOPIC)}
 _SUBSCRIPTION_PLACES: Final = {column.name: place for place, column in enumerate(_SUBSCRIPTION)}
+_RANK: Final = [_PLACES[name] for name in ("pulsar_msg_backlog", "pulsar_rate_in", "pulsar_storage_size")]
+_TOPIC_AGE: Final = _PLACES["pulsar_storage_backlog_age_seconds"]
+_SUBSCRIPTION_AGE: Final = _SUBSCRIPTION_PLACES["embeddedpulsar_subscription_oldest_message_age_seconds"]
+
+
+class Series(NamedTuple):
+    """Metrics that have their labels in common: a line has a value for each of the columns, or None."""
+
+    columns: tuple[_Column, ...]
+    lines: list[tuple[Labels, Sequence[Value]]]
 
 
 class _Row(NamedTuple):
-    """The values of a topic, and of its subscriptions."""
+    """The values of a topic, and of its subscriptions.
+
+    Attributes:
+        namespace: of the topic.
+        letters: dead letters; None if it is no topic of them.
+        rank: what is less is shown before.
+    """
 
     values: tuple[Value, ...]
     subscriptions: dict[str, tuple[Value, ...]]
+    namespace: str = ""
+    letters: int | None = None
+    rank: tuple[float, ...] = ()
 
 
 class StoreCollector:
@@ -215,28 +234,31 @@ class StoreCollector:
             AlreadyClosed: the client or Admin is closed.
             StorageError: the store cannot be read.
         """
+        return metrics_of(self.series())
+
+    def series(self) -> list[Series]:
+        """The same before it is made samples of, one for each value, which takes longer than to write it."""
         try:
             self._lock.acquire()
-            return self._collected()
+            return self._read()
         finally:
             self._lock.release()
 
-    def _collected(self) -> list[Metric]:
+    def _read(self) -> list[Series]:
         begin = timing.SYSTEM_CLOCK.monotonic()
         stats = self._watch.read(self._budget_s)
         figures = {topic.topic: topic for topic in stats.topics}
         rows = self._rows_of(stats, figures)
-        samples: dict[str, list[Sample]] = {column.name: [] for column in _all_columns()}
-        shown = _shown_topics(rows, self._bounds[0])
-        self._add_topics(samples, rows, shown)
-        for name in _AGES:
-            samples[name] = [_with_age(sample, stats.time_ms) for sample in samples[name]]
-        self._add_namespaces(samples, figures)
-        self._add_transactions(samples)
-        self._add_functions(samples, stats.time_ms, begin + self._budget_s)
-        seconds = timing.SYSTEM_CLOCK.monotonic() - begin
-        self._add_store(samples, stats, rows, seconds)
-        return [_metric(column, samples[column.name]) for column in _all_columns()]
+        topics, subscriptions = Series(_TOPIC, []), Series(_SUBSCRIPTION, [])
+        for labels, row in self._shown(rows):
+            topics.lines.append((labels, _with_age(row.values, _TOPIC_AGE, stats.time_ms)))
+            for name, values in row.subscriptions.items():
+                aged = _with_age(values, _SUBSCRIPTION_AGE, stats.time_ms)
+                subscriptions.lines.append(({**labels, "subscription": name}, aged))
+        namespaces, transactions = self._namespaces(rows), self._transactions()
+        functions = self._series_of_functions(stats.time_ms, begin + self._budget_s)
+        store = self._series_of_store(stats, rows, timing.SYSTEM_CLOCK.monotonic() - begin)
+        return [topics, subscriptions, namespaces, store, transactions, functions]
 
     # -- the values of topics ------------------------------------------------------------------------------
 
@@ -250,8 +272,10 @@ class StoreCollector:
         known: dict[str, tuple[TopicFigures, TopicFigures | None, _Row]] = {}
         for name, topic in figures.items():
             kept, earlier = self._rows.get(name), before.get(name)
-            # The same objects: nothing changed, also since the earlier read, so that the rate is still 0.
-            if kept is not None and kept[0] is topic and kept[1] is earlier is topic:
+            # The same objects: nothing changed, also since the earlier read, so that the rate is still 0; or
+            # the earlier read had no time for the topic, and there is no rate.
+            is_known = kept is not None and kept[0] is topic and kept[1] is earlier
+            if kept is not None and is_known and (earlier is topic or earlier is None):
                 known[name] = kept
             else:
                 known[name] = (topic, earlier, _row(topic, earlier, now_ms - before_ms))
@@ -260,67 +284,67 @@ class StoreCollector:
         self._rows = known
         return {name: row for name, (*_, row) in known.items()}
 
-    # -- samples -------------------------------------------------------------------------------------------
+    # -- series --------------------------------------------------------------------------------------------
 
-    def _add_topics(
-        self, samples: dict[str, list[Sample]], rows: dict[str, _Row], shown: Sequence[str]
-    ) -> None:
+    def _shown(self, rows: dict[str, _Row]) -> Iterator[tuple[Labels, _Row]]:
+        """The topics with series of their own, then the others, added up by namespace."""
+        shown = _shown_topics(rows, self._bounds[0])
         rest: dict[str, list[_Row]] = {}
         for name in rows.keys() - shown:
-            rest.setdefault(_namespace_of(name), []).append(rows[name])
+            row = rows[name]
+            rest.setdefault(row.namespace, []).append(row)
         for name in shown:
-            self._add_row(samples, _namespace_of(name), name, rows[name])
+            yield self._labels(rows[name].namespace, name), self._bounded(rows[name])
         # The namespaces with most topics have series of their own.
         listed = heapq.nsmallest(
             self._bounds[2], rest, key=lambda namespace: (-len(rest[namespace]), namespace)
         )
         others = [row for namespace in rest.keys() - set(listed) for row in rest[namespace]]
         for namespace in sorted(listed):
-            self._add_row(samples, namespace, OTHERS, _sum_of(rest[namespace]))
+            yield self._labels(namespace, OTHERS), _sum_of(rest[namespace])
         if others:
-            self._add_row(samples, OTHERS, OTHERS, _sum_of(others))
+            yield self._labels(OTHERS, OTHERS), _sum_of(others)
 
-    def _add_row(self, samples: dict[str, list[Sample]], namespace: str, topic: str, row: _Row) -> None:
-        labels = {"cluster": self._cluster, "namespace": namespace, "topic": topic}
-        _add(samples, _TOPIC, labels, row.values)
+    def _labels(self, namespace: str, topic: str) -> Labels:
+        return {"cluster": self._cluster, "namespace": namespace, "topic": topic}
+
+    def _bounded(self, row: _Row) -> _Row:
+        """A topic whose subscriptions beyond the bound are added up."""
         subscriptions = row.subscriptions
-        if len(subscriptions) > self._bounds[1]:
-            backlog = _SUBSCRIPTION_PLACES["pulsar_subscription_back_log"]
-            listed = heapq.nsmallest(
-                self._bounds[1], subscriptions, key=lambda name: (-(subscriptions[name][backlog] or 0), name)
-            )
-            rest = [subscriptions[name] for name in subscriptions.keys() - set(listed)]
-            subscriptions = {name: subscriptions[name] for name in sorted(listed)}
-            subscriptions[OTHERS] = _added(_SUBSCRIPTION, rest)
-        for name, values in subscriptions.items():
-            _add(samples, _SUBSCRIPTION, {**labels, "subscription": name}, values)
+        if len(subscriptions) <= self._bounds[1]:
+            return row
+        backlog = _SUBSCRIPTION_PLACES["pulsar_subscription_back_log"]
+        listed = heapq.nsmallest(
+            self._bounds[1], subscriptions, key=lambda name: (-(subscriptions[name][backlog] or 0), name)
+        )
+        rest = [subscriptions[name] for name in subscriptions.keys() - set(listed)]
+        shown = {name: subscriptions[name] for name in sorted(listed)}
+        return row._replace(subscriptions={**shown, OTHERS: _added(_SUBSCRIPTION, rest)})
 
-    def _add_namespaces(self, samples: dict[str, list[Sample]], figures: dict[str, TopicFigures]) -> None:
+    def _namespaces(self, rows: dict[str, _Row]) -> Series:
         counts: dict[str, int] = {}
-        for name in figures:
-            namespace = _namespace_of(name)
-            counts[namespace] = counts.get(namespace, 0) + 1
+        for row in rows.values():
+            counts[row.namespace] = counts.get(row.namespace, 0) + 1
         listed = heapq.nsmallest(
             self._bounds[2], counts, key=lambda namespace: (-counts[namespace], namespace)
         )
         shown = {namespace: counts[namespace] for namespace in sorted(listed)}
         if len(shown) < len(counts):
             shown[OTHERS] = sum(counts.values()) - sum(shown.values())
+        series = Series(_NAMESPACE, [])
         for namespace, count in shown.items():
-            labels = {"cluster": self._cluster, "namespace": namespace}
-            samples["pulsar_topics_count"].append(Sample("pulsar_topics_count", labels, float(count)))
-        letters = {name: _dead_letters(topic) for name, topic in figures.items() if _is_of_letters(name)}
+            series.lines.append(({"cluster": self._cluster, "namespace": namespace}, (count, None)))
+        letters = {name: row.letters for name, row in rows.items() if row.letters is not None}
         first = heapq.nsmallest(self._bounds[0], letters, key=lambda name: (-letters[name], name))
-        rest = sum(letters.values()) - sum(letters[name] for name in first)
-        for name, count in [(name, letters[name]) for name in sorted(first)] + [(OTHERS, rest)] * (
-            len(letters) > len(first)
-        ):
-            labels = {"cluster": self._cluster, "namespace": _namespace_of(name), "topic": name}
-            samples["embeddedpulsar_dead_letters"].append(
-                Sample("embeddedpulsar_dead_letters", labels, float(count))
-            )
+        for name in sorted(first):
+            series.lines.append((self._labels(rows[name].namespace, name), (None, letters[name])))
+        if len(letters) > len(first):
+            rest = sum(letters.values()) - sum(letters[name] for name in first)
+            series.lines.append((self._labels(OTHERS, OTHERS), (None, rest)))
+        return series
 
-    def _add_transactions(self, samples: dict[str, list[Sample]]) -> None:
+    def _transactions(self) -> Series:
+        series = Series(_TRANSACTIONS, [])
         for number, stats in self._admin.transactions().get_coordinator_stats().items():
             values = (
                 stats.ongoing_txn_size,
@@ -329,10 +353,11 @@ class StoreCollector:
                 stats.aborted_txn_count,
                 stats.prepared_txn_size,
             )
-            _add(samples, _TRANSACTIONS, {"cluster": self._cluster, "coordinator_id": str(number)}, values)
+            series.lines.append(({"cluster": self._cluster, "coordinator_id": str(number)}, values))
+        return series
 
-    def _add_functions(self, samples: dict[str, list[Sample]], now_ms: int, end: float) -> None:
-        functions = self._admin.functions()
+    def _series_of_functions(self, now_ms: int, end: float) -> Series:
+        functions, series = self._admin.functions(), Series(_FUNCTION, [])
         known: dict[str, tuple[int, tuple[InstanceStatus, ...]]] = {}
         for full_name in functions.get_all_functions()[: self._bounds[0]]:
             tenant, namespace, name = full_name.split("/")
@@ -352,12 +377,11 @@ class StoreCollector:
                     "fqfn": full_name,
                     "instance_id": str(instance.instance_id),
                 }
-                _add(samples, _FUNCTION, labels, _values_of(instance))
+                series.lines.append((labels, _values_of(instance)))
         self._functions = known
+        return series
 
-    def _add_store(
-        self, samples: dict[str, list[Sample]], stats: StoreStats, rows: dict[str, _Row], seconds: float
-    ) -> None:
+    def _series_of_store(self, stats: StoreStats, rows: dict[str, _Row], seconds: float) -> Series:
         total = _added(_TOPIC, [row.values for row in rows.values()])
         own: dict[str, Value] = {
             "pulsar_broker_topics_count": len(rows) + len(stats.unread),
@@ -371,7 +395,7 @@ class StoreCollector:
             total[_PLACES[_FROM_TOPICS[column.name]]] if column.name in _FROM_TOPICS else own[column.name]
             for column in _STORE
         ]
-        _add(samples, _STORE, {"cluster": self._cluster}, values)
+        return Series(_STORE, [({"cluster": self._cluster}, values)])
 
 
 def _all_columns() -> tuple[_Column, ...]:
@@ -387,17 +411,6 @@ def _metric(column: _Column, samples: list[Sample]) -> Metric:
     return metric
 
 
-def _add(
-    samples: dict[str, list[Sample]],
-    columns: Sequence[_Column],
-    labels: dict[str, str],
-    values: Sequence[Value],
-) -> None:
-    for column, value in zip(columns, values, strict=True):
-        if value is not None:
-            samples[column.name].append(Sample(column.name, labels, float(value)))
-
-
 def _namespace_of(topic: str) -> str:
     return topic.partition("://")[2].rpartition("/")[0]
 
@@ -406,13 +419,7 @@ def _shown_topics(rows: dict[str, _Row], bound: int) -> list[str]:
     """The topics with series of their own: those with the largest backlog, then rate, then size."""
     if len(rows) <= bound:
         return list(rows)
-    keys = [_PLACES[name] for name in ("pulsar_msg_backlog", "pulsar_rate_in", "pulsar_storage_size")]
-
-    def rank(name: str) -> tuple[float | str, ...]:
-        values = rows[name].values
-        return (*(-(values[key] or 0.0) for key in keys), name)
-
-    return sorted(heapq.nsmallest(bound, rows, key=rank))
+    return sorted(heapq.nsmallest(bound, rows, key=lambda name: (rows[name].rank, name)))
 
 
 def _row(topic: TopicFigures, before: TopicFigures | None, since_ms: int) -> _Row:
@@ -452,7 +459,9 @@ def _row(topic: TopicFigures, before: TopicFigures | None, since_ms: int) -> _Ro
         stats.waiting_publishers,
         topic.stored_messages,
     )
-    return _Row(values, subscriptions)
+    letters = _dead_letters(topic) if _is_of_letters(topic.topic) else None
+    rank = tuple([-(values[place] or 0.0) for place in _RANK])
+    return _Row(values, subscriptions, _namespace_of(topic.topic), letters, rank)
 
 
 def _subscription_values(
@@ -484,9 +493,11 @@ def _gone(topic: TopicFigures, subscription: SubscriptionStats) -> int:
     )
 
 
-def _with_age(sample: Sample, now_ms: int) -> Sample:
-    age_s = max(now_ms - sample.value, 0) / 1000 if sample.value else -1.0
-    return sample._replace(value=age_s)
+def _with_age(values: tuple[Value, ...], place: int, now_ms: int) -> tuple[Value, ...]:
+    """The values with an age in the place of a time."""
+    time_ms = values[place]
+    age_s = max(now_ms - time_ms, 0) / 1000 if time_ms else -1.0
+    return (*values[:place], age_s, *values[place + 1 :])
 
 
 def _sum_of(rows: Sequence[_Row]) -> _Row:
@@ -501,7 +512,7 @@ def _added(columns: Sequence[_Column], rows: Sequence[Sequence[Value]]) -> tuple
         return tuple(0.0 for _ in columns)
     added: list[Value] = []
     for column, values in zip(columns, zip(*rows, strict=True), strict=True):
-        numbers = [value for value in values if value is not None]
+        numbers = [value for value in values if value is not None] if None in values else values
         added.append(column.add(numbers) if numbers else None)
     return tuple(added)
 
@@ -597,27 +608,50 @@ def exposition(metrics: StoreCollector) -> bytes:
         ...     b"pulsar_broker_topics_count" in exposition(metrics)
         True
     """
-    return text_of(metrics.collect()).encode()
+    return text_of(metrics.series()).encode()
 
 
-def text_of(metrics: Iterable[Metric]) -> str:
-    """Write metrics in the text format of Prometheus, as ``generate_latest`` does.
+def metrics_of(series: Iterable[Series]) -> list[Metric]:
+    """Series as ``prometheus_client`` has them: a sample for each value."""
+    return [
+        _metric(
+            column,
+            [
+                Sample(column.name, labels, float(value))
+                for labels, values in lines
+                if (value := values[place]) is not None
+            ],
+        )
+        for columns, lines in series
+        for place, column in enumerate(columns)
+    ]
+
+
+def text_of(series: Iterable[Series]) -> str:
+    """Write series in the text format of Prometheus, as ``generate_latest`` does.
 
     That takes 4 us for each sample, most of it for labels, which here are those of many samples.
     """
-    lines: list[str] = []
-    texts: dict[int, str] = {}  # by the object: the samples keep the labels, so no other one has its place
-    for metric in metrics:
-        name = f"{metric.name}_total" if metric.type == "counter" else metric.name
-        lines.append(f"# HELP {name} {metric.documentation}\n# TYPE {name} {metric.type}\n")
-        for sample in metric.samples:
-            labels = texts.get(id(sample.labels))
-            if labels is None:
-                pairs = [f'{label}="{_escaped(value)}"' for label, value in sorted(sample.labels.items())]
-                labels = texts[id(sample.labels)] = f"{{{','.join(pairs)}}}"
-            number: str = floatToGoString(sample.value)  # type: ignore[no-untyped-call]
-            lines.append(f"{sample.name}{labels} {number}\n")
-    return "".join(lines)
+    texts: list[str] = []
+    numbers: dict[float, str] = {}  # most values are among few
+    for columns, lines in series:
+        ends = [_label_text(labels) for labels, _ in lines]
+        for place, (name, kind, text, _) in enumerate(columns):
+            texts.append(f"# HELP {name} {text}\n# TYPE {name} {kind}\n")
+            for end, (_, values) in zip(ends, lines, strict=True):
+                value = values[place]
+                if value is None:
+                    continue
+                number = numbers.get(value)
+                if number is None:
+                    number = numbers[value] = floatToGoString(value)  # type: ignore[no-untyped-call]
+                texts.append(f"{name}{end} {number}\n")
+    return "".join(texts)
+
+
+def _label_text(labels: Labels) -> str:
+    pairs = [f'{label}="{_escaped(value)}"' for label, value in sorted(labels.items())]
+    return f"{{{','.join(pairs)}}}"
 
 
 def _escaped(value: str) -> str:

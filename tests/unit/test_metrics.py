@@ -19,7 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families  # noqa: E40
 from embeddedpulsar import Admin, AlreadyClosed, Client, ConsumerDeadLetterPolicy, ConsumerType  # noqa: E402
 from embeddedpulsar.admin import store_stats  # noqa: E402
 from embeddedpulsar.functions import FunctionConfig, LocalRunner  # noqa: E402
-from embeddedpulsar.metrics import OTHERS, StoreCollector, collector, exposition, text_of  # noqa: E402
+from embeddedpulsar.metrics import OTHERS, StoreCollector, collector, exposition, metrics_of, text_of  # noqa: E402
 from embeddedpulsar.testing import ManualClock  # noqa: E402
 from embeddedpulsar.testing.trial_store import trial_store  # noqa: E402
 from tests.source_tree import PACKAGE  # noqa: E402
@@ -316,17 +316,17 @@ def test_the_text_is_that_of_the_library(root: Path):
     with Client(root) as client, Admin(root) as admin:
         for name in ('a "quoted" \\ name', "ä ☃", "plain"):
             client.subscribe(name, 's"ub').close()
-        metrics = collector(admin).collect()
+        series = collector(admin).series()
 
     class Collected:
         """Gives what was collected."""
 
         def collect(self) -> list[Any]:
-            return metrics
+            return metrics_of(series)
 
     registry = CollectorRegistry()
     registry.register(Collected())
-    assert text_of(metrics).encode() == generate_latest(registry)
+    assert text_of(series).encode() == generate_latest(registry)
 
 
 def test_in_a_registry(root: Path):
