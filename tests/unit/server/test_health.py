@@ -59,7 +59,7 @@ def test_damage(site: Maker):
     served.served._damaged.append(Damage("t/7.log", 7, 3, 3, 4096, 4192, "checksum", HOLE))
     answer = served.get("/readyz")
     assert answer.status_code == 503
-    assert answer.json()["checks"]["damage"].startswith("1 damaged places")
+    assert answer.json()["checks"]["damage"].startswith("1 damaged place, ")
     assert answer.json()["details"]["damage"].startswith("t/7.log: hole, entries 3 to 3")
 
 
