@@ -19,7 +19,14 @@ from prometheus_client.parser import text_string_to_metric_families  # noqa: E40
 from embeddedpulsar import Admin, AlreadyClosed, Client, ConsumerDeadLetterPolicy, ConsumerType  # noqa: E402
 from embeddedpulsar.admin import store_stats  # noqa: E402
 from embeddedpulsar.functions import FunctionConfig, LocalRunner  # noqa: E402
-from embeddedpulsar.metrics import OTHERS, StoreCollector, collector, exposition, metrics_of, text_of  # noqa: E402
+from embeddedpulsar.metrics import (  # noqa: E402
+    OTHERS,
+    StoreCollector,
+    collector,
+    exposition,
+    metrics_of,
+    text_of,
+)
 from embeddedpulsar.testing import ManualClock  # noqa: E402
 from embeddedpulsar.testing.trial_store import trial_store  # noqa: E402
 from tests.source_tree import PACKAGE  # noqa: E402
