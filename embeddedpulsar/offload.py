@@ -649,11 +649,11 @@ class TopicOffload:
                 return
             errors.append(f"{self._log.name}: {_text(error)}; nothing is lost, it is tried again")
         if errors:
-            package_log.info("%s", errors[0])
+            package_log.info("%s", errors[0], topic=self._log.name)
         try:
             record = self._record()
         except StorageError as error:  # it cannot be read, so it is not replaced; `status` raises the same
-            package_log.info("%s: %s", self._log.name, error)
+            package_log.info("%s: %s", self._log.name, error, topic=self._log.name)
             return
         # Three cases: something failed, a call has ended, or an error of before is over.
         if errors:
@@ -712,7 +712,9 @@ class TopicOffload:
                 self._store_record(
                     record._replace(ledger_id=ledger.ledger_id, succeeded_ms=self._clock.wall_ms())
                 )
-                package_log.info("%s: ledger %d was offloaded to %s", self._log.name, ledger.ledger_id, name)
+                topic = self._log.name
+                text = "%s: ledger %d was offloaded to %s"
+                package_log.info(text, topic, ledger.ledger_id, name, topic=topic)
             elif ledger.ledger_id >= self._log.trimming.first_retained:  # not trimmed meanwhile
                 errors += failed
         return fresh

@@ -204,7 +204,11 @@ class ClientCore:
 
     def _note_damage(self, damage: Damage) -> None:
         """Call ``on_damage`` on the callback thread. Called under any lock."""
-        on_damage = self.config.on_damage or (lambda damage: self.log.warning("%s", damage))
+        on_damage = self.config.on_damage or (
+            lambda damage: self.log.warning(
+                "%s", damage, topic=damage.topic, subscription=damage.subscription
+            )
+        )
         # Only an append: this may be called under a lock for which other processes wait, and user code may
         # take any time.
         self.callbacks.put(lambda: tell(on_damage, damage))

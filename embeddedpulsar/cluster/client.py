@@ -476,7 +476,7 @@ class ClusterProducer(ClusterHandle, Producer[T]):
                 # one knows, such as the batch.
                 callback(Result[result.name], from_message_id(message_id, topic))
             except BaseException:  # noqa: BLE001 - the application's code
-                _LOG.exception("The callback of a send to %s failed", topic)
+                _LOG.exception("The callback of a send to %s failed", topic, topic=topic)
 
         return call
 

@@ -99,14 +99,16 @@ def fetch(directory: str, note: ColdLedger) -> str:
     finally:
         lock.release()
         lock.close()
-    package_log.info("%s: ledger %d was fetched back from %s", note.topic, note.ledger_id, note.location)
+    text = "%s: ledger %d was fetched back from %s"
+    package_log.info(text, note.topic, note.ledger_id, note.location, topic=note.topic)
     return path
 
 
 def _fetch_to(note: ColdLedger, building: str, path: str) -> None:
     fd = disk.DISK.create_exclusive(building)
     shown_s, pause_s = timing.CLOCK.monotonic(), _SHOWN_S
-    package_log.info("%s: fetching ledger %d back from %s", note.topic, note.ledger_id, note.location)
+    text = "%s: fetching ledger %d back from %s"
+    package_log.info(text, note.topic, note.ledger_id, note.location, topic=note.topic)
     try:
         try:
             # Frames are small, so some hundred are written by one call; a large one goes at once.
@@ -141,6 +143,7 @@ def _show(note: ColdLedger, offset: int) -> None:
     package_log.info(
         "%s: fetching ledger %d back: %d of %d MiB",
         *(note.topic, note.ledger_id, offset >> 20, note.end_offset >> 20),
+        topic=note.topic,
     )
 
 

@@ -11,6 +11,7 @@ from embeddedpulsar._engine.format.control import StoreWord, TopicWord
 from embeddedpulsar._engine.log.position import BEFORE_FIRST
 from embeddedpulsar._engine.platform import disk, threads, timing
 from embeddedpulsar._engine.platform.descriptors import late_imports
+from embeddedpulsar._engine.platform.package_log import Note
 from embeddedpulsar._engine.store.background.housekeeping import PATIENCE_S, SLICE, SLICE_S
 from embeddedpulsar._engine.store.policies.keeping import INACTIVE_TOPICS, KEEP_UNTIL_SUBSCRIBED, RETENTION
 from embeddedpulsar.exceptions import BrokerMetadataError, LockTimeout, StorageError, TopicNotFound
@@ -188,7 +189,7 @@ class InactiveTopics:
             with late_imports():
                 from embeddedpulsar._engine.store.topic_deletion import delete
             delete(session, self._use_topic, entry, self._clock.wall_ms(), look.check)
-            done.append(f"{name} was deleted: not in use for {seconds} s")
+            done.append(Note(f"{name} was deleted: not in use for {seconds} s", topic=name))
 
     def _is_partition(self, name: str) -> bool:
         """Whether it is deleted with its partitioned topic, if at all."""

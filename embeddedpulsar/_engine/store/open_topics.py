@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from weakref import ref
 
-from embeddedpulsar._engine.platform import threads, timing
+from embeddedpulsar._engine.platform import package_log, threads, timing
 from embeddedpulsar._engine.platform.descriptors import Usage, within_limit
 from embeddedpulsar._engine.platform.threads import RLock
 from embeddedpulsar.records import TYPE_CHECKING, TypeVar
@@ -226,16 +226,13 @@ def _close_logged(topic: Topic, notes: list[str]) -> None:
     try:
         topic.close()
     except Exception as e:  # noqa: BLE001 - it failed for users that are gone, not for this caller
-        notes.append(f"{topic.name}: closing the idle topic failed: {e}")
+        text = f"{topic.name}: closing the idle topic failed: {e}"
+        notes.append(package_log.Note(text, topic=topic.name))
 
 
 def _log(notes: list[str]) -> None:
-    if not notes:
-        return
-    import logging  # 5 ms, and seldom needed
-
     for note in notes:
-        logging.getLogger("embeddedpulsar").warning("%s", note)
+        package_log.warning(note)
 
 
 Result = TypeVar("Result")

@@ -32,7 +32,16 @@ from embeddedpulsar._engine.format.control import (
 from embeddedpulsar._engine.format.frame import require_little_endian
 from embeddedpulsar._engine.log.roll import MAX_LEDGER_ID
 from embeddedpulsar._engine.log.topic_control import FIRST_WORD, gone, has_living
-from embeddedpulsar._engine.platform import disk, failpoints, filesystem, fork, lease, nofollow, threads
+from embeddedpulsar._engine.platform import (
+    disk,
+    failpoints,
+    filesystem,
+    fork,
+    lease,
+    nofollow,
+    package_log,
+    threads,
+)
 from embeddedpulsar._engine.platform.access import Refusal
 from embeddedpulsar._engine.platform.file_lock import FileLock, RefusedLock
 from embeddedpulsar._engine.platform.filesystem import DirectoryLease
@@ -663,10 +672,8 @@ def read_settings(root: str) -> BrokerSettings:
     except UnicodeDecodeError as e:
         raise CorruptionError(path=path, offset=e.start, reason="it is not UTF-8 text") from e
     if settings.unknown:
-        import logging  # 5 ms, and seldom needed
-
         for warning in settings.warnings():
-            logging.getLogger("embeddedpulsar").warning("%s: %s", path, warning)
+            package_log.warning(f"{path}: {warning}")
     return settings
 
 

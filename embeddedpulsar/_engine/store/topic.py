@@ -667,7 +667,8 @@ class Topic:
         return self._producers.get().names()
 
     def _note_progress(self, entries: int) -> None:
-        package_log.info("%s: %d entries read to find out which sequence ids are stored", self.name, entries)
+        text = "%s: %d entries read to find out which sequence ids are stored"
+        package_log.info(text, self.name, entries, topic=self.name)
 
     # -- subscriptions -----------------------------------------------------------------------------
 

@@ -853,7 +853,9 @@ class SharedState:
             self.on_passed()
         while self._notes:
             try:
-                package_log.info("%s: %s", self.directory, self._notes.popleft())
+                note = self._notes.popleft()
+                about = {"topic": self._options.log.name, "subscription": self._replica.state.name}
+                package_log.info("%s: %s", self.directory, note, **about)
             except IndexError:
                 break  # another thread was faster
         if self._gone:

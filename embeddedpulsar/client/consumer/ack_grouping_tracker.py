@@ -16,6 +16,7 @@ from embeddedpulsar._engine.platform import failpoints, threads, timing
 from embeddedpulsar._engine.platform.timing import Backoff
 from embeddedpulsar._engine.subscription.ack_ring import MOST_ENTRIES, NOWHERE
 from embeddedpulsar._engine.subscription.state.pending_acks import PartlyPending
+from embeddedpulsar.client.client_threads import fields_of
 from embeddedpulsar.exceptions import (
     AlreadyClosed,
     CumulativeAcknowledgementNotAllowedError,
@@ -580,7 +581,8 @@ class AckGroupingTracker:
             self._warn(error)
 
     def _warn(self, error: Exception) -> None:
-        self._log.warning("Acknowledgements could not be written, and will be tried again: %s", error)
+        text = "Acknowledgements could not be written, and will be tried again: %s"
+        self._log.warning(text, error, **fields_of(self.consumer()))
 
     def flush(self) -> None:
         """Write the collected acknowledgements.

@@ -163,7 +163,7 @@ class TableView(ProcessBound, Mapping[str, T]):
             try:
                 listener.callback(key, self._value(key, data) if data else None)
             except BaseException:  # noqa: BLE001 - the user's code; the others have their turn
-                self._log.exception("A listener of %r failed on the key %r", self, key)
+                self._log.exception("A listener of %r failed on the key %r", self, key, topic=self._topic)
 
     @overload
     def get(self, key: str, default: None = None) -> T | None: ...

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from embeddedpulsar import (
+    Admin,
     Client,
     ConsumerDeadLetterPolicy,
     ConsumerInterceptor,
@@ -17,6 +18,7 @@ from embeddedpulsar import (
     InitialPosition,
     MessageId,
 )
+from embeddedpulsar._engine.platform.package_log import Note, info, warning
 from embeddedpulsar.functions import FunctionConfig, LocalRunner
 from embeddedpulsar.testing.trial_store import assert_clean
 
@@ -126,3 +128,24 @@ def test_functions(client: Client, caplog: pytest.LogCaptureFixture):
         "ep_function": "public/default/fails",
         "ep_instance": "0",
     }
+
+
+def test_compaction_and_what_the_background_ends(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    """The layers below the client, which have no producer and no consumer, name the topic as well."""
+    with (
+        caplog.at_level(logging.INFO, "embeddedpulsar"),
+        Client(tmp_path) as client,
+        Admin(tmp_path) as admin,
+    ):
+        client.create_producer("orders").send(b"tea", partition_key="table-7")
+        admin.topics().compact("orders")
+        while admin.topics().compaction_status("orders").status == "RUNNING":
+            pass
+        assert said(caplog, f"{ORDERS}: compacted") == {"ep_topic": ORDERS}
+        info("its consumer is gone", topic=ORDERS, subscription="kitchen")
+        assert said(caplog, "its consumer") == {"ep_topic": ORDERS, "ep_subscription": "kitchen"}
+        warning(Note("100 % full", topic=ORDERS))
+        assert said(caplog, "100 % full") == {"ep_topic": ORDERS}
+        info(Note("100 % free"))
+        assert said(caplog, "100 % free") == {}
+    assert_clean(tmp_path)

@@ -154,6 +154,8 @@ def test_trimming_is_logged(store_path: Path, caplog: pytest.LogCaptureFixture):
         texts = [text for text in caplog.messages if "ledgers that nothing needs" in text]
         assert sum(int(text.split()[1]) for text in texts) == 3
         assert texts[0].startswith(f"{TOPIC}: ")
+        trimmed = [record for record in caplog.records if record.getMessage() in texts]
+        assert {vars(record)["ep_topic"] for record in trimmed} == {TOPIC}
 
 
 def test_a_handler_may_use_the_store(store_path: Path, logger: logging.Logger, listed: Listed, caplog: Any):

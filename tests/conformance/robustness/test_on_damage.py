@@ -193,6 +193,7 @@ def test_the_log_is_the_default(tmp_path: Path, caplog: pytest.LogCaptureFixture
         read_all(client)
     (record,) = [one for one in caplog.records if "hole" in one.getMessage()]
     assert record.name == "embeddedpulsar" and record.levelname == "WARNING"
+    assert vars(record)["ep_topic"] == "persistent://public/default/orders"
     caplog.clear()
     with Client(tmp_path, on_damage=lambda damage: None) as client:
         read_all(client)

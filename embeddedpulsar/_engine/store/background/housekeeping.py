@@ -276,7 +276,7 @@ class Housekeeping:
         self._log(notes)
         self._timers.damage.hand_on()
         for text in done:
-            package_log.info("%s", text)
+            package_log.info(text)
         return is_unfinished
 
     def _arm_next(self, is_unfinished: bool) -> None:
@@ -342,7 +342,7 @@ class Housekeeping:
 
     def _note_failure(self, name: str, error: Exception, undone: str, notes: list[str]) -> None:
         if not isinstance(error, CorruptionError):
-            notes.append(f"{name}: {undone}: {error}")
+            notes.append(package_log.Note(f"{name}: {undone}: {error}", topic=name))
             return
         self._timers.damage.enqueue(
             Damage(
@@ -361,13 +361,11 @@ class Housekeeping:
         news = [note for note in notes if note not in self._reported]
         if not news:
             return
-        import logging  # 5 ms, and seldom needed
-
         if len(self._reported) > _MOST_REPORTED:
             self._reported.clear()
         self._reported.update(news)
         for note in news:
-            logging.getLogger("embeddedpulsar").warning("%s", note)
+            package_log.warning(note)
 
 
 class TopicTrimming:
@@ -439,7 +437,7 @@ class TopicTrimming:
         finally:
             self.lock.release()
         for text in done:
-            package_log.info("%s", text)
+            package_log.info(text)
         return removed
 
     def trim_slice(
@@ -459,7 +457,9 @@ class TopicTrimming:
                 self._give_up(ignore_retention, lock_timeout_s)
                 removed = trimming.remove(SLICE, SLICE_S)
         if removed:
-            done.append(f"{self._ledger.name}: {removed} ledgers that nothing needs were removed")
+            name = self._ledger.name
+            text = f"{name}: {removed} ledgers that nothing needs were removed"
+            done.append(package_log.Note(text, topic=name))
         return removed
 
     def note_full_disk(self) -> None:

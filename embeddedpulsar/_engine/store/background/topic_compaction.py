@@ -176,7 +176,8 @@ class ExclusiveWork:
         try:
             lock.acquire(_LOOKERS_S)
         except LockTimeout:
-            package_log.info("%s: another process does this already: %s", self._topic, self._verb)
+            text = "%s: another process does this already: %s"
+            package_log.info(text, self._topic, self._verb, topic=self._topic)
             return
         work()
 
@@ -310,7 +311,7 @@ class TopicCompaction:
         try:
             record = ledgers.record()
         except StorageError as e:  # what cannot be read is not replaced; the status raises the same
-            package_log.info("%s: the compaction failed: %s", self._log.name, e)
+            self._log_info("the compaction failed: %s", e)
             return
         try:
             remove_others(ledgers.directory, record)
@@ -335,9 +336,11 @@ class TopicCompaction:
             self._note_failure(record, e)
             return
         self._log.trimming.suggest()
-        package_log.info(
-            "%s: compacted, %d messages kept, %d removed", self._log.name, written.messages, written.removed
-        )
+        self._log_info("compacted, %d messages kept, %d removed", written.messages, written.removed)
+
+    def _log_info(self, text: str, *values: object) -> None:
+        name = self._log.name
+        package_log.info(f"%s: {text}", name, *values, topic=name)
 
     def _write(self, record: CompactionRecord, before: CompactedLedger | None) -> CompactionRecord | None:
         """Write the next compacted ledger, and give it its name; None if that was stopped."""
@@ -365,7 +368,7 @@ class TopicCompaction:
                     return None
                 if self._clock.monotonic() - reported > _REPORT_S:
                     reported = self._clock.monotonic()
-                    package_log.info("%s: compacting, %d of about %d read", self._log.name, *progress)
+                    self._log_info("compacting, %d of about %d read", *progress)
         finally:
             steps.close()
         result = compaction.result
@@ -389,8 +392,7 @@ class TopicCompaction:
     def _note_failure(self, record: CompactionRecord, error: Exception) -> None:
         if is_deleted(self._log.words):
             return
-        text = f"{self._log.name}: the compaction failed: {error}"
-        package_log.info("%s", text)
+        self._log_info("the compaction failed: %s", error)
         with contextlib.suppress(PulsarException, OSError):
             record._replace(failed_ms=self._clock.wall_ms(), error=str(error) or repr(error)).write(
                 self.ledgers.directory

@@ -17,6 +17,7 @@ from embeddedpulsar._engine.format.control import TopicWord
 from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.log.topic_control import ATTENTION, HELD
 from embeddedpulsar._engine.platform import timing
+from embeddedpulsar._engine.platform.package_log import Note
 from embeddedpulsar._engine.store.background.housekeeping import (
     NOT_TRIMMED,
     PATIENCE_S,
@@ -95,7 +96,8 @@ class BacklogQuotas:
                 moved = self._subscriptions.expire_through(through, is_expiry=False)
                 if moved:
                     names = ", ".join(map(repr, moved))
-                    done.append(f"{self._log.name}: the backlog quota evicted messages of {names}")
+                    text = f"{self._log.name}: the backlog quota evicted messages of {names}"
+                    done.append(Note(text, topic=self._log.name))
         self._hold(self._exceeded(marks) is not None)
         return False
 
@@ -219,7 +221,8 @@ class MessageExpiry:
         moved = self._subscriptions.expire_through(first_to_stay.previous(), is_expiry=True)
         if moved:
             names = ", ".join(map(repr, moved))
-            done.append(f"{self._log.name}: messages older than {seconds} s expired for {names}")
+            text = f"{self._log.name}: messages older than {seconds} s expired for {names}"
+            done.append(Note(text, topic=self._log.name))
         return False
 
 
@@ -234,6 +237,7 @@ class SubscriptionExpiry:
     undone = "subscriptions without consumers do not expire"
 
     def __init__(self, parts: UpkeptParts) -> None:
+        self._log: Final = parts.log
         self._view: Final = parts.view
         self._policies: Final = parts.policies
         self._subscriptions: Final = parts.subscriptions
@@ -249,7 +253,8 @@ class SubscriptionExpiry:
         for facts, durable in self._view().subscriptions():
             is_idle = durable and not facts.consumers and facts.last_active_ms <= since_ms
             if is_idle and self._subscriptions.end_idle(facts.name, since_ms):
-                done.append(f"subscription {facts.name!r} was deleted: no consumers for {minutes} minutes")
+                text = f"subscription {facts.name!r} was deleted: no consumers for {minutes} minutes"
+                done.append(Note(text, topic=self._log.name, subscription=facts.name))
         return False
 
 
