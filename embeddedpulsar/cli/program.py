@@ -19,6 +19,7 @@ from embeddedpulsar.cli.admin_commands import (
     restore,
     schemas,
     tenants,
+    transactions,
 )
 from embeddedpulsar.cli.base import OpenedStore, as_json
 from embeddedpulsar.cli.doctor_commands import doctor, init
@@ -38,7 +39,6 @@ from embeddedpulsar.cli.terminal import (
     standard_streams,
 )
 from embeddedpulsar.cli.topic_commands import subscriptions, topics
-from embeddedpulsar.cli.transaction_commands import transactions
 from embeddedpulsar.exceptions import PulsarException
 
 # 128 and the number of SIGINT, as shells report it.

@@ -12,7 +12,7 @@ import click
 import pytest
 
 from embeddedpulsar import MessageId
-from embeddedpulsar.cli.migrate_sides import ClusterSide, Cursor
+from embeddedpulsar.cli.migrate_commands import ClusterSide, Cursor
 
 ORDERS = "persistent://acme/sales/orders"
 CURSOR = {"markDeletePosition": "7:3", "individuallyDeletedMessages": "[(7:5..7:6],(7:8..8:0]]"}

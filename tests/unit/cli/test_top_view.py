@@ -16,8 +16,17 @@ import pytest
 from rich.console import Console
 
 from embeddedpulsar import Admin, Client, MessageId
-from embeddedpulsar.cli.look_commands import _SORTED, TopicRow, _rows, picture
-from embeddedpulsar.cli.top_view import Keyboard, TopView, Trends, blocks, keys_of
+from embeddedpulsar.cli.look_commands import (
+    _SORTED,
+    Keyboard,
+    TopicRow,
+    TopView,
+    Trends,
+    _rows,
+    blocks,
+    keys_of,
+    picture,
+)
 from embeddedpulsar.testing.trial_store import assert_clean
 
 ROWS = ["orders", "payments", "emails", "Orders-eu"]
