@@ -28,7 +28,7 @@ except ImportError as e:
     ) from e
 
 if TYPE_CHECKING:
-    from embeddedpulsar.admin.store_stats import StoreStats, TopicFigures
+    from embeddedpulsar.admin.activity import StoreStats, TopicFigures
     from embeddedpulsar.admin.topic_stats import SubscriptionStats
     from embeddedpulsar.client.client import Client
     from embeddedpulsar.functions.function_status import InstanceStatus

@@ -93,7 +93,7 @@ REFERENCE: Final[dict[str, tuple[str, ...]]] = {
         "embeddedpulsar.admin.topics",
         "embeddedpulsar.admin.namespaces",
         "embeddedpulsar.admin.dead_letters",
-        "embeddedpulsar.admin.schemas",
+        "embeddedpulsar.admin.namespaces",
         "embeddedpulsar.admin.transactions",
         "embeddedpulsar.policy_values",
     ),

@@ -23,11 +23,10 @@ from embeddedpulsar._engine.store.store_root import (
     is_private,
     read_meta,
 )
-from embeddedpulsar._engine.store.topic_access import TopicAccess
 from embeddedpulsar.absent_methods import SaysWhatThereIs
 from embeddedpulsar.admin.dead_letters import DeadLetters
-from embeddedpulsar.admin.namespaces import Namespaces, delete_topics
-from embeddedpulsar.admin.schemas import Schemas
+from embeddedpulsar.admin.namespaces import Namespaces, Schemas, delete_topics
+from embeddedpulsar.admin.topic_calls import TopicAccess
 from embeddedpulsar.admin.topic_stats import KeptLedgers, all_kept_ledgers
 from embeddedpulsar.admin.topics import Topics
 from embeddedpulsar.damage import Damage
@@ -45,8 +44,7 @@ if TYPE_CHECKING:
     from embeddedpulsar._engine.store.care.store_check import CareProgress, StoreReport
     from embeddedpulsar._engine.store.care.store_repair import RepairReport
     from embeddedpulsar._engine.store.policies.policy import TopicPolicy
-    from embeddedpulsar.admin.activity import ActivityWatch
-    from embeddedpulsar.admin.store_stats import StatsWatch
+    from embeddedpulsar.admin.activity import ActivityWatch, StatsWatch
     from embeddedpulsar.admin.transactions import Transactions
     from embeddedpulsar.functions.function_calls import Functions
     from embeddedpulsar.policy_values import ResourceGroup
@@ -781,7 +779,7 @@ class Admin(SaysWhatThereIs):
         """
         self._open_store()
         with late_imports():
-            from embeddedpulsar.admin.store_stats import StatsWatch
+            from embeddedpulsar.admin.activity import StatsWatch
         return StatsWatch(self._open_store)
 
     def close(self) -> None:

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from embeddedpulsar.absent_methods import SaysWhatThereIs
+from embeddedpulsar.admin.topic_calls import TopicAccess
 from embeddedpulsar.client.client import Client
 from embeddedpulsar.exceptions import (
     CorruptionError,
@@ -25,7 +26,7 @@ from embeddedpulsar.exceptions import (
     Timeout,
     TopicNotFound,
 )
-from embeddedpulsar.functions.engine import PolicyDocuments, TopicAccess, TopicPolicy
+from embeddedpulsar.functions.engine import PolicyDocuments, TopicPolicy
 from embeddedpulsar.functions.function_config import FunctionConfig
 from embeddedpulsar.functions.function_status import (
     FunctionStats,

@@ -17,8 +17,7 @@ import pytest
 
 from embeddedpulsar.admin.admin import Admin, Brokers, ResourceGroups, Tenants
 from embeddedpulsar.admin.dead_letters import DeadLetters
-from embeddedpulsar.admin.namespaces import Namespaces
-from embeddedpulsar.admin.schemas import Schemas
+from embeddedpulsar.admin.namespaces import Namespaces, Schemas
 from embeddedpulsar.admin.topics import Topics
 from embeddedpulsar.functions.function_calls import Functions
 

@@ -17,7 +17,7 @@ from prometheus_client import CollectorRegistry, generate_latest  # noqa: E402
 from prometheus_client.parser import text_string_to_metric_families  # noqa: E402
 
 from embeddedpulsar import Admin, AlreadyClosed, Client, ConsumerDeadLetterPolicy, ConsumerType  # noqa: E402
-from embeddedpulsar.admin import store_stats  # noqa: E402
+from embeddedpulsar.admin import activity  # noqa: E402
 from embeddedpulsar.functions import FunctionConfig, LocalRunner  # noqa: E402
 from embeddedpulsar.metrics import (  # noqa: E402
     OTHERS,
@@ -250,13 +250,13 @@ def test_a_bounded_number_of_series(root: Path):
 def test_what_a_scrape_reads(root: Path, monkeypatch: pytest.MonkeyPatch):
     """Topics at rest are opened once; one that changed is opened again, and one that was deleted is gone."""
     read: list[str] = []
-    figures = store_stats._figures
+    figures = activity._figures
 
     def counted(store: Any, name: str, *rest: Any) -> Any:
         read.append(name.rpartition("/")[2])
         return figures(store, name, *rest)
 
-    monkeypatch.setattr(store_stats, "_figures", counted)
+    monkeypatch.setattr(activity, "_figures", counted)
     with ManualClock() as clock, Client(root) as client, Admin(root) as admin:
         for number in range(5):
             client.create_producer(f"t{number}").close()
