@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from embeddedpulsar.admin.activity import StoreStats, TopicFigures
     from embeddedpulsar.admin.topic_stats import SubscriptionStats
     from embeddedpulsar.client.client import Client
-    from embeddedpulsar.functions.function_status import InstanceStatus
+    from embeddedpulsar.functions.state import InstanceStatus
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 """Of what `exposition` returns."""

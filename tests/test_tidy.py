@@ -43,7 +43,7 @@ MAY_PICKLE: dict[str, str] = {
 # Modules whose named tuples are those of `typing` -> why.
 MAY_USE_TYPING: dict[str, str] = {
     "embeddedpulsar.records": "it says that its own are these",
-    "embeddedpulsar.functions.windows": "a generic one",
+    "embeddedpulsar.functions.function_config": "a generic one",
 }
 
 # Words that the text of the package does without -> what stands in their place.

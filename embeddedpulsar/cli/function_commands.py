@@ -33,7 +33,7 @@ from embeddedpulsar.functions import (
 )
 from embeddedpulsar.functions import run as run_functions
 from embeddedpulsar.functions.function_calls import config_of_file
-from embeddedpulsar.functions.function_status import InstanceFigures, InstanceStatus
+from embeddedpulsar.functions.state import InstanceFigures, InstanceStatus
 from embeddedpulsar.functions.supervisor import GRACE_S
 from embeddedpulsar.futures import run_workers
 

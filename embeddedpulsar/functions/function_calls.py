@@ -28,22 +28,20 @@ from embeddedpulsar.exceptions import (
 )
 from embeddedpulsar.functions.engine import PolicyDocuments, TopicPolicy
 from embeddedpulsar.functions.function_config import FunctionConfig
-from embeddedpulsar.functions.function_status import (
-    FunctionStats,
-    FunctionStatus,
-    has_subscribed,
-    stats_of,
-    status_of,
-)
 from embeddedpulsar.functions.io import Definition, input_schema, is_of_pattern, output_schema
 from embeddedpulsar.functions.state import (
     NAMESPACE,
     SUPERVISOR,
     Changes,
+    FunctionStats,
+    FunctionStatus,
     StateLog,
     StateTable,
+    has_subscribed,
     read_state,
     state_topic,
+    stats_of,
+    status_of,
 )
 from embeddedpulsar.functions.user_code import described, find_code, process_of
 from embeddedpulsar.message_id import MessageId

@@ -18,8 +18,7 @@ from embeddedpulsar.enums import CompressionType
 from embeddedpulsar.exceptions import MessageTooBig, PulsarException
 from embeddedpulsar.functions.engine import child_process, failpoints, threads
 from embeddedpulsar.functions.function_calls import marks_of
-from embeddedpulsar.functions.function_config import ProcessingGuarantees
-from embeddedpulsar.functions.function_status import InstanceReport
+from embeddedpulsar.functions.function_config import EventWindows, ProcessingGuarantees, Window, Windows
 from embeddedpulsar.functions.io import (
     Definition,
     Draft,
@@ -35,6 +34,7 @@ from embeddedpulsar.functions.io import (
 )
 from embeddedpulsar.functions.state import (
     Changes,
+    InstanceReport,
     Pending,
     Place,
     Record,
@@ -53,7 +53,6 @@ from embeddedpulsar.functions.user_code import (
     serde_of,
     timestamp_of,
 )
-from embeddedpulsar.functions.windows import EventWindows, Window, Windows
 from embeddedpulsar.message import Message
 from embeddedpulsar.message_id import MessageId
 from embeddedpulsar.topic_name import TopicName

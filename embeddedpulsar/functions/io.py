@@ -26,8 +26,7 @@ from embeddedpulsar.exceptions import InvalidConfiguration, ProducerBusy, Timeou
 from embeddedpulsar.functions.context import Context
 from embeddedpulsar.functions.engine import Backoff, partition_hash
 from embeddedpulsar.functions.function_config import FunctionConfig
-from embeddedpulsar.functions.function_status import InstanceReport
-from embeddedpulsar.functions.state import Changes, Output, Pending, StateLog
+from embeddedpulsar.functions.state import Changes, InstanceReport, Output, Pending, StateLog
 from embeddedpulsar.functions.user_code import SecretsProvider, find_code, serde_of
 from embeddedpulsar.message_id import MessageId
 from embeddedpulsar.policies import ConsumerDeadLetterPolicy

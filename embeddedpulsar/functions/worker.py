@@ -13,10 +13,9 @@ from embeddedpulsar.client.client import Client
 from embeddedpulsar.client.client_threads import log_fields
 from embeddedpulsar.functions.engine import termination, threads
 from embeddedpulsar.functions.function_calls import definition_of
-from embeddedpulsar.functions.function_status import InstanceReport
 from embeddedpulsar.functions.instance import CallWatch, Instance
 from embeddedpulsar.functions.io import Definition
-from embeddedpulsar.functions.state import StateLog, report_record
+from embeddedpulsar.functions.state import InstanceReport, StateLog, report_record
 
 _WAIT_MS = 200
 _LOG = logging.getLogger("embeddedpulsar.function")

@@ -16,7 +16,7 @@ import pytest
 from embeddedpulsar import Admin, Client, InitialPosition
 from embeddedpulsar._engine.platform.timing import perf_counter, sleep
 from embeddedpulsar.functions import FunctionConfig
-from embeddedpulsar.functions.function_status import FunctionStatus
+from embeddedpulsar.functions.state import FunctionStatus
 from embeddedpulsar.testing import assert_clean
 
 CODE = """
