@@ -130,7 +130,7 @@ if TYPE_CHECKING:
         TransactionState,
         TxnID,
     )
-    from embeddedpulsar.crypto.keys import CryptoKeyReader, EncryptionKeyInfo
+    from embeddedpulsar.crypto import CryptoKeyReader, EncryptionKeyInfo
     from embeddedpulsar.damage import Damage, DamageHook
     from embeddedpulsar.encryption import EncryptionContext, EncryptionKey
     from embeddedpulsar.enums import SchemaCompatibilityStrategy
@@ -176,10 +176,10 @@ _LAZY = {
     "Admin": "embeddedpulsar.admin.admin",
     "Client": "embeddedpulsar.client.client",
     "Damage": "embeddedpulsar.damage",
-    "CryptoKeyReader": "embeddedpulsar.crypto.keys",
+    "CryptoKeyReader": "embeddedpulsar.crypto",
     "EncryptionContext": "embeddedpulsar.encryption",
     "EncryptionKey": "embeddedpulsar.encryption",
-    "EncryptionKeyInfo": "embeddedpulsar.crypto.keys",
+    "EncryptionKeyInfo": "embeddedpulsar.crypto",
     "Consumer": "embeddedpulsar.client.consumer.consumer",
     "Context": "embeddedpulsar.functions.context",
     "Function": "embeddedpulsar.functions.function",

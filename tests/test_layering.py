@@ -97,7 +97,7 @@ KNOWS_THE_ENGINE: dict[str, str] = {
     "message": "the description of the schema of a message, as a type",
     "schema.schema": "descriptions of schemas, which topics keep",
     "schema.schema_avro": "how the definition of a schema reads",
-    "crypto.entry_cipher": "the bytes of an entry in the clear and encrypted",
+    "crypto": "the bytes of an entry in the clear and encrypted",
     "arrow.engine": "ranges of entries, the bytes of entries, and definitions of schemas",
     "spark.engine": "ranges of entries, what keeps them, and the layout of entries",
     "spark.sink_place": "called by stores without Spark: files of a sink, its chore, its part of a backup",

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from embeddedpulsar.arrow.engine import EntryRange
     from embeddedpulsar.arrow.mapped_segment import Source
     from embeddedpulsar.arrow.typed_columns import SingleValues, TypedColumns
-    from embeddedpulsar.crypto.keys import CryptoKeyReader
+    from embeddedpulsar.crypto import CryptoKeyReader
     from embeddedpulsar.exceptions import CorruptionError
 
 __all__ = ["ALL_COLUMNS", "arrow_schema", "dataset", "export", "read_topic", "scan_topic"]

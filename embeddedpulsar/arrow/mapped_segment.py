@@ -47,8 +47,7 @@ from embeddedpulsar.arrow.engine import (
     sealed_view,
 )
 from embeddedpulsar.arrow.entry_pruning import ColdTable, cold_table
-from embeddedpulsar.crypto.entry_cipher import EntryOpener
-from embeddedpulsar.crypto.keys import CryptoKeyReader
+from embeddedpulsar.crypto import CryptoKeyReader, EntryOpener
 from embeddedpulsar.damage import Damage
 from embeddedpulsar.exceptions import CorruptionError, CryptoError
 from embeddedpulsar.records import NamedTuple

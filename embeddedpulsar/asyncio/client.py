@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from embeddedpulsar.client.transaction import PreparedTransaction, TxnID
-    from embeddedpulsar.crypto.keys import CryptoKeyReader
+    from embeddedpulsar.crypto import CryptoKeyReader
     from embeddedpulsar.message import Message
     from embeddedpulsar.message_id import MessageId
     from embeddedpulsar.policies import (

@@ -91,7 +91,7 @@ def check_types(types: Iterable[tuple[str, type[Any], bool]], options: dict[str,
 
 def check_key_reader(reader: object) -> None:
     """Refuse a ``crypto_key_reader`` of another type. Those that have none need not import its class."""
-    from embeddedpulsar.crypto.keys import CryptoKeyReader
+    from embeddedpulsar.crypto import CryptoKeyReader
 
     check_type_or_none(CryptoKeyReader, reader, "crypto_key_reader")
 

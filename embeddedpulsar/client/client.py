@@ -55,7 +55,7 @@ if TYPE_CHECKING:
         Transaction,
         TxnID,
     )
-    from embeddedpulsar.crypto.keys import CryptoKeyReader
+    from embeddedpulsar.crypto import CryptoKeyReader
     from embeddedpulsar.message import Message
     from embeddedpulsar.message_id import MessageId
     from embeddedpulsar.policies import (

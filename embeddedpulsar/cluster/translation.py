@@ -15,7 +15,7 @@ from typing import Any, Final
 from embeddedpulsar import enums, error_text, exceptions
 from embeddedpulsar._engine.platform.descriptors import late_imports
 from embeddedpulsar.client import client_config, cluster_options
-from embeddedpulsar.crypto.keys import CryptoKeyReader
+from embeddedpulsar.crypto import CryptoKeyReader
 from embeddedpulsar.exceptions import (
     InvalidConfiguration,
     OperationNotSupported,

@@ -41,7 +41,7 @@ from embeddedpulsar.arrow.schema import (
     reads_uncommitted,
 )
 from embeddedpulsar.client.consumer.topic_group.topic_pattern import TopicPattern, matches_no_name
-from embeddedpulsar.crypto.keys import CryptoKeyReader, EncryptionKeyInfo
+from embeddedpulsar.crypto import CryptoKeyReader, EncryptionKeyInfo
 from embeddedpulsar.enums import CompressionType
 from embeddedpulsar.exceptions import CryptoError, InvalidConfiguration, InvalidTopicName
 from embeddedpulsar.message_id import MessageId

@@ -28,8 +28,7 @@ from embeddedpulsar.client.producer.staged_entry import (
     publish_entries,
     stored_since,
 )
-from embeddedpulsar.crypto.entry_cipher import EntryCipher, RowsCipher
-from embeddedpulsar.crypto.keys import Encryption
+from embeddedpulsar.crypto import Encryption, EntryCipher, RowsCipher
 from embeddedpulsar.damage import TOPIC_FILES, Damage, DamageHook
 from embeddedpulsar.exceptions import (
     BrokerMetadataError,

@@ -33,7 +33,7 @@ from embeddedpulsar.client.client import Client
 from embeddedpulsar.client.producer.partitioned_publisher import BulkRouting, RoundRobinByBatch, random_below
 from embeddedpulsar.client.producer.producer_config import BULK_BYTES, BULK_MESSAGES
 from embeddedpulsar.client.producer.staged_entry import StagedEntry, publish_entries
-from embeddedpulsar.crypto.entry_cipher import RowsCipher
+from embeddedpulsar.crypto import RowsCipher
 from embeddedpulsar.enums import HashingScheme
 from embeddedpulsar.exceptions import InvalidConfiguration, MessageTooBig, TopicNotFound
 from embeddedpulsar.records import NamedTuple

@@ -13,8 +13,7 @@ from embeddedpulsar._engine.format import frame
 from embeddedpulsar._engine.format.entry import EncodedEntry, EntryContent, ProducerPrefix, decode, encode
 from embeddedpulsar._engine.format.entry_decoder import SealedView
 from embeddedpulsar._engine.format.sealed_entry import pack_keys, raw_view, seal_entry
-from embeddedpulsar.crypto.entry_cipher import EntryOpener
-from embeddedpulsar.crypto.keys import wrap
+from embeddedpulsar.crypto import EntryOpener, wrap
 from embeddedpulsar.encryption import EncryptedKey
 from embeddedpulsar.exceptions import CorruptionError, CryptoError
 from tests.frames import contents, framed, unframed

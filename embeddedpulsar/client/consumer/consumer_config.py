@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from embeddedpulsar.client.consumer.due_entries import MultiplierRedeliveryBackoff
     from embeddedpulsar.client.interceptors import InterceptorChain
-    from embeddedpulsar.crypto.keys import CryptoKeyReader
+    from embeddedpulsar.crypto import CryptoKeyReader
 
 _SHORTEST_ACK_TIMEOUT_MS = 10_000
 _SHORTEST_NACK_DELAY_MS = 100
@@ -355,7 +355,7 @@ def _key_reader(options: dict[str, Any]) -> CryptoKeyReader | None:
     """Return the key reader, after checking that the extra ``crypto`` is installed."""
     reader: CryptoKeyReader | None = options["crypto_key_reader"]
     if reader is not None:
-        from embeddedpulsar.crypto.keys import require_cryptography
+        from embeddedpulsar.crypto import require_cryptography
 
         require_cryptography()
     return reader

@@ -47,8 +47,7 @@ if TYPE_CHECKING:
     from embeddedpulsar.client.consumer.delivery import Delivery
     from embeddedpulsar.client.consumer.receiver_queue import ReceiverQueue
     from embeddedpulsar.client.statistics import ConsumerStats
-    from embeddedpulsar.crypto.entry_cipher import EntryOpener
-    from embeddedpulsar.crypto.keys import CryptoKeyReader
+    from embeddedpulsar.crypto import CryptoKeyReader, EntryOpener
 
 
 _CONSUME: Final = ConsumerCryptoFailureAction.CONSUME
@@ -147,7 +146,7 @@ class Decryption:
     def _get_opener(self) -> EntryOpener:
         opener = self._opener
         if opener is None:
-            from embeddedpulsar.crypto.entry_cipher import EntryOpener
+            from embeddedpulsar.crypto import EntryOpener
 
             opener = self._opener = EntryOpener(self._topic, self._key_reader)
         return opener

@@ -18,7 +18,7 @@ from embeddedpulsar._engine.platform.descriptors import late_imports
 from embeddedpulsar._engine.store.policies.admitting import AUTO_SUBSCRIPTION_CREATION
 from embeddedpulsar._engine.store.topic_list import partition_names
 from embeddedpulsar.client.arguments import Options, check_type, check_type_or_none, checked_properties
-from embeddedpulsar.crypto.keys import Encryption
+from embeddedpulsar.crypto import Encryption
 from embeddedpulsar.exceptions import (
     AlreadyClosed,
     CryptoError,
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from embeddedpulsar.client.consumer.consumer_session import ConsumerSession
     from embeddedpulsar.client.producer.producer import Producer
     from embeddedpulsar.client.producer.publisher import Publisher
-    from embeddedpulsar.crypto.keys import CryptoKeyReader
+    from embeddedpulsar.crypto import CryptoKeyReader
     from embeddedpulsar.encryption import EncryptionContext
 
     EndWords = dict[Log, int]

@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from embeddedpulsar.client.producer.producer_config import ProducerConfig
     from embeddedpulsar.client.producer.producer_session import ProducerSession
     from embeddedpulsar.client.transaction import TopicPart
-    from embeddedpulsar.crypto.entry_cipher import EntryCipher
+    from embeddedpulsar.crypto import EntryCipher
 
 _SLACK: Final = 16  # padding of two columns
 
@@ -514,7 +514,7 @@ def make_encoder(prefix: ProducerPrefix, config: ProducerConfig, session: Produc
     limit, max_part = session.max_message_size, part_limit(config)
     cipher = None
     if encryption is not None and encryption.names:
-        from embeddedpulsar.crypto.entry_cipher import EntryCipher
+        from embeddedpulsar.crypto import EntryCipher
 
         topic = session.topic_name
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from embeddedpulsar.client.interceptors import InterceptorChain
-    from embeddedpulsar.crypto.keys import Encryption
+    from embeddedpulsar.crypto import Encryption
     from embeddedpulsar.message import Message
 
 DEFAULT_SEND_TIMEOUT_MS = 30_000
@@ -211,7 +211,7 @@ def _encryption(options: dict[str, Any]) -> Encryption | None:
         raise ValueError(
             "crypto_key_reader needs encryption_key, which is not set: nothing would be encrypted"
         )
-    from embeddedpulsar.crypto.keys import Encryption, require_cryptography
+    from embeddedpulsar.crypto import Encryption, require_cryptography
 
     require_cryptography()
     return Encryption(names, reader)

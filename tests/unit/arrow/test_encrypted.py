@@ -17,8 +17,8 @@ from embeddedpulsar import (
     CryptoKeyReader,
     MessageId,
 )
+from embeddedpulsar import crypto as key_wrap
 from embeddedpulsar.arrow import read_topic, scan_topic
-from embeddedpulsar.crypto import keys as key_wrap
 from embeddedpulsar.exceptions import InvalidConfiguration
 from tests.conformance.chunks import LIMIT, payload, use_small_entries
 from tests.support.key_files import KeyRing, key_files

@@ -16,8 +16,7 @@ from embeddedpulsar._engine.format.entry import EncodedEntry, ProducerPrefix, de
 from embeddedpulsar._engine.format.entry_decoder import SealedView
 from embeddedpulsar._engine.format.pulsar_batch import PulsarMetadata, read_metadata, split_entry
 from embeddedpulsar._engine.format.sealed_entry import pulsar_bytes, raw_view
-from embeddedpulsar.crypto.entry_cipher import EntryOpener
-from embeddedpulsar.crypto.keys import wrap
+from embeddedpulsar.crypto import EntryOpener, wrap
 from embeddedpulsar.exceptions import CorruptionError, CryptoError
 from tests.frames import framed, unframed
 from tests.support.key_files import KeyRing, key_pair

@@ -31,7 +31,7 @@ from embeddedpulsar._engine.format.entry import (
     sticky_key_hash,
 )
 from embeddedpulsar._engine.store.store import Store
-from embeddedpulsar.crypto.keys import wrap
+from embeddedpulsar.crypto import wrap
 from embeddedpulsar.testing import assert_clean
 from tests.conformance.compacting import compact
 from tests.support.key_files import KeyRing, key_pair
