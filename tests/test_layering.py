@@ -206,7 +206,7 @@ BY_STRING: dict[str, str] = {
     "embeddedpulsar.schema": "as the package",
     "embeddedpulsar.topic_name": "the SHA-256 of CPython has another name in each version",
     "embeddedpulsar._engine.platform.threads": "private modules of CPython, by version and system",
-    "embeddedpulsar.client.consumer.topic_group.topic_pattern": "the private parser of regular expressions",
+    "embeddedpulsar.client.consumer.topic_pattern": "the private parser of regular expressions",
     "embeddedpulsar.functions.user_code": "the code of a user, by the name that the user gives",
     "embeddedpulsar.futures.encoding": "the code of a user, by the name that the user gives",
     "embeddedpulsar.testing.stand_in": "the module that a test names",

@@ -10,14 +10,9 @@ from embeddedpulsar._engine.format.entry_decoder import EntryView, SealedView
 from embeddedpulsar._engine.format.sealed_entry import raw_view
 from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
 from embeddedpulsar._engine.platform import failpoints, timing
+from embeddedpulsar._engine.store.topic_access import log_names
 from embeddedpulsar.absent_methods import SaysWhatThereIs
-from embeddedpulsar.admin.topic_calls import (
-    SelectedMessages,
-    check_number,
-    log_names,
-    skip_all,
-    with_messages,
-)
+from embeddedpulsar.admin.topic_calls import SelectedMessages, check_number, skip_all, with_messages
 from embeddedpulsar.exceptions import NotAllowedError, SubscriptionNotFound, TopicNotFound
 from embeddedpulsar.message import Message, MessageOrigin, messages_left
 from embeddedpulsar.message_id import MessageId

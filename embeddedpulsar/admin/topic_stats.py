@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from embeddedpulsar._engine.log.log_survey import LedgerFigures
     from embeddedpulsar._engine.store.store import Store
     from embeddedpulsar._engine.store.topic import Topic
-    from embeddedpulsar.admin.topic_calls import TopicAccess
+    from embeddedpulsar._engine.store.topic_access import TopicAccess
 
 
 class PublisherStats(NamedTuple):

@@ -13,15 +13,14 @@ from embeddedpulsar._engine.platform.peers import lease_holders
 from embeddedpulsar._engine.store.background.topic_compaction import LongRunningProcessStatus, joint_status
 from embeddedpulsar._engine.store.catalog import root_layout
 from embeddedpulsar._engine.store.policies import admitting
+from embeddedpulsar._engine.store.topic_access import TopicAccess, log_names
 from embeddedpulsar.admin import topic_figures
 from embeddedpulsar.admin.policies import Policies
 from embeddedpulsar.admin.topic_calls import (
-    TopicAccess,
     check_id,
     check_number,
     check_place,
     checked_number,
-    log_names,
     mark_delete_before,
     messages_at,
     messages_of_entry,

@@ -16,9 +16,9 @@ from embeddedpulsar._engine.platform import descriptors, timing
 from embeddedpulsar._engine.platform.descriptors import late_imports
 from embeddedpulsar._engine.platform.peers import ProcessFacts, lease_holders
 from embeddedpulsar._engine.store.catalog import root_layout
+from embeddedpulsar._engine.store.topic_access import TopicAccess
 from embeddedpulsar._engine.store.topic_lookup import TopicAtRest, made_topics
 from embeddedpulsar.absent_methods import SaysWhatThereIs
-from embeddedpulsar.admin.topic_calls import TopicAccess
 from embeddedpulsar.admin.topic_figures import internal_stats
 from embeddedpulsar.admin.topic_stats import (
     LedgerInfo,

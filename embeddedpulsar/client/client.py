@@ -48,7 +48,7 @@ if TYPE_CHECKING:
         ReaderInterceptor,
     )
     from embeddedpulsar.client.producer.producer import Producer
-    from embeddedpulsar.client.producer.producer_config import ProducerConfig
+    from embeddedpulsar.client.producer.producer_session import ProducerConfig
     from embeddedpulsar.client.transaction import (
         JoinedTransaction,
         PreparedTransaction,
@@ -73,7 +73,7 @@ if TYPE_CHECKING:
 def _of_producers() -> tuple[Callable[..., ProducerConfig], Callable[..., Producer[Any]]]:
     with late_imports():
         from embeddedpulsar.client.producer.producer import open_producer
-        from embeddedpulsar.client.producer.producer_config import producer_config
+        from embeddedpulsar.client.producer.producer_session import producer_config
     return producer_config, open_producer
 
 

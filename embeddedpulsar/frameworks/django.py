@@ -19,7 +19,7 @@ from traceback import format_exception
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from embeddedpulsar.client.consumer.consumer_selector import ConsumerSelector
+from embeddedpulsar.client.consumer.topic_group import ConsumerSelector
 from embeddedpulsar.enums import ConsumerType
 from embeddedpulsar.exceptions import NotAllowedError
 from embeddedpulsar.frameworks.engine import SYSTEM_CLOCK, threads

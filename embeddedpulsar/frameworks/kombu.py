@@ -21,8 +21,8 @@ from urllib.parse import unquote
 from embeddedpulsar import exceptions
 from embeddedpulsar.admin.admin import Admin
 from embeddedpulsar.client.client import Client
-from embeddedpulsar.client.consumer.consumer_selector import ConsumerSelector
 from embeddedpulsar.client.consumer.due_entries import MultiplierRedeliveryBackoff
+from embeddedpulsar.client.consumer.topic_group import ConsumerSelector
 from embeddedpulsar.enums import ConsumerType, InitialPosition, SubscriptionMode
 from embeddedpulsar.frameworks.engine import SYSTEM_CLOCK, threads
 from embeddedpulsar.frameworks.kombu_loop import (

@@ -16,7 +16,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from embeddedpulsar.absent_methods import SaysWhatThereIs
-from embeddedpulsar.admin.topic_calls import TopicAccess
 from embeddedpulsar.client.client import Client
 from embeddedpulsar.exceptions import (
     CorruptionError,
@@ -26,7 +25,7 @@ from embeddedpulsar.exceptions import (
     Timeout,
     TopicNotFound,
 )
-from embeddedpulsar.functions.engine import PolicyDocuments, TopicPolicy
+from embeddedpulsar.functions.engine import PolicyDocuments, TopicAccess, TopicPolicy
 from embeddedpulsar.functions.function_config import FunctionConfig
 from embeddedpulsar.functions.io import Definition, input_schema, is_of_pattern, output_schema
 from embeddedpulsar.functions.state import (

@@ -20,7 +20,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
 from embeddedpulsar import schema as schemas
-from embeddedpulsar.client.consumer.topic_group.topic_pattern import TopicPattern
+from embeddedpulsar.client.consumer.topic_pattern import TopicPattern
 from embeddedpulsar.enums import CompressionType, ConsumerType, HashingScheme, SchemaType
 from embeddedpulsar.exceptions import InvalidConfiguration, ProducerBusy, Timeout
 from embeddedpulsar.functions.context import Context

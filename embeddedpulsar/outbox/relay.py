@@ -32,7 +32,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from embeddedpulsar.client.producer.producer_config import BULK_MESSAGES
+from embeddedpulsar.client.producer.producer_session import BULK_MESSAGES
 from embeddedpulsar.enums import HashingScheme, SchemaType
 from embeddedpulsar.exceptions import (
     CorruptionError,

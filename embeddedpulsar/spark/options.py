@@ -40,7 +40,7 @@ from embeddedpulsar.arrow.schema import (
     check_mode,
     reads_uncommitted,
 )
-from embeddedpulsar.client.consumer.topic_group.topic_pattern import TopicPattern, matches_no_name
+from embeddedpulsar.client.consumer.topic_pattern import TopicPattern, matches_no_name
 from embeddedpulsar.crypto import CryptoKeyReader, EncryptionKeyInfo
 from embeddedpulsar.enums import CompressionType
 from embeddedpulsar.exceptions import CryptoError, InvalidConfiguration, InvalidTopicName

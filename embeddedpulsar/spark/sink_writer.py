@@ -31,7 +31,7 @@ from embeddedpulsar.arrow.value_encoder import (
 )
 from embeddedpulsar.client.client import Client
 from embeddedpulsar.client.producer.partitioned_publisher import BulkRouting, RoundRobinByBatch, random_below
-from embeddedpulsar.client.producer.producer_config import BULK_BYTES, BULK_MESSAGES
+from embeddedpulsar.client.producer.producer_session import BULK_BYTES, BULK_MESSAGES
 from embeddedpulsar.client.producer.staged_entry import StagedEntry, publish_entries
 from embeddedpulsar.crypto import RowsCipher
 from embeddedpulsar.enums import HashingScheme

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from typing import Any, Self
 
     from embeddedpulsar.client.consumer.consumer_core import ConsumerCore
-    from embeddedpulsar.client.consumer.topic_group.topic_group import ConsumerGroup
+    from embeddedpulsar.client.consumer.topic_group import ConsumerGroup
     from embeddedpulsar.client.interceptors import InterceptorChain
     from embeddedpulsar.client.statistics import ConsumerStats
     from embeddedpulsar.client.transaction import Transaction

@@ -20,9 +20,8 @@ from embeddedpulsar.client.arguments import id_parts, redelivery_count
 from embeddedpulsar.client.client_context import AcknowledgementsUnwritten, CloseGuard
 from embeddedpulsar.client.consumer.ack_grouping_tracker import AckGroupingTracker
 from embeddedpulsar.client.consumer.consumer_session import ConsumerMeter, resolve
-from embeddedpulsar.client.consumer.delivery import Delivery
+from embeddedpulsar.client.consumer.delivery import VOID, Delivery, ReceiverQueue, RepeatedEntries
 from embeddedpulsar.client.consumer.message_receiver import BatchReceiver, MessageReceiver
-from embeddedpulsar.client.consumer.receiver_queue import VOID, ReceiverQueue, RepeatedEntries
 from embeddedpulsar.exceptions import (
     AlreadyClosed,
     CumulativeAcknowledgementNotAllowedError,

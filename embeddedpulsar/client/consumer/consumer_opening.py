@@ -74,8 +74,8 @@ def _open(client: ClientContext, config: ConsumerConfig, topics: list[str]) -> C
 
 def _open_matching(client: ClientContext, config: ConsumerConfig, pattern: Any) -> Consumer[Any]:
     """Attach a consumer to the topics that match a pattern."""
-    from embeddedpulsar.client.consumer.topic_group.topic_group import ConsumerGroup
-    from embeddedpulsar.client.consumer.topic_group.topic_pattern import TopicPattern
+    from embeddedpulsar.client.consumer.topic_group import ConsumerGroup
+    from embeddedpulsar.client.consumer.topic_pattern import TopicPattern
 
     _check_letters(client, config)
     sends_letters = config.dead_letter is not None or config.enable_retry
@@ -139,7 +139,7 @@ def _with_letter_topics(client: ClientContext, config: ConsumerConfig, topics: l
 
 def _open_several(client: ClientContext, config: ConsumerConfig, partitions: dict[str, int]) -> Consumer[Any]:
     # Imported on first use: most consumers have one topic.
-    from embeddedpulsar.client.consumer.topic_group.topic_group import ConsumerGroup
+    from embeddedpulsar.client.consumer.topic_group import ConsumerGroup
 
     asked_for = [topic for topic in partitions if topic != config.retry_letter_topic]
     name = "EmptyTopics"
@@ -199,6 +199,6 @@ def _open_reader(client: ClientContext, config: ReaderConfig, full: str) -> Read
     admit_all(client.store, (full,), config.schema)
     if not partitions:
         return reader(core(client, config), config.chain)
-    from embeddedpulsar.client.consumer.topic_group.topic_group import ReaderGroup  # as for consumers
+    from embeddedpulsar.client.consumer.topic_group import ReaderGroup  # as for consumers
 
     return reader(ReaderGroup(client, config, full, partitions), config.chain)

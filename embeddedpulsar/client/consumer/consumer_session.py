@@ -44,8 +44,7 @@ if TYPE_CHECKING:
     from embeddedpulsar.client.client_context import ClientContext
     from embeddedpulsar.client.consumer.ack_grouping_tracker import AckGroupingTracker
     from embeddedpulsar.client.consumer.consumer_config import ConsumerConfig
-    from embeddedpulsar.client.consumer.delivery import Delivery
-    from embeddedpulsar.client.consumer.receiver_queue import ReceiverQueue
+    from embeddedpulsar.client.consumer.delivery import Delivery, ReceiverQueue
     from embeddedpulsar.client.statistics import ConsumerStats
     from embeddedpulsar.crypto import CryptoKeyReader, EntryOpener
 

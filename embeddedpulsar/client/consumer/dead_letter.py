@@ -164,7 +164,7 @@ class DeadLetterProducer:
         self._versions = type(schema).check_topic is not Schema.check_topic
         schema = schema if self._versions else BYTES
         with late_imports():
-            from embeddedpulsar.client.producer.producer_config import LONGEST_NAME, ProducerConfig
+            from embeddedpulsar.client.producer.producer_session import LONGEST_NAME, ProducerConfig
         self._config: ProducerConfig = ProducerConfig(
             topic, schema, chunking=True, lazy_start=True, is_of_letters=True
         )

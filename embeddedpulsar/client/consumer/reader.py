@@ -13,9 +13,8 @@ from embeddedpulsar.client.arguments import check_type, checked_seek_target
 from embeddedpulsar.client.client_context import CloseGuard, ProcessBound
 from embeddedpulsar.client.client_threads import OPENED
 from embeddedpulsar.client.consumer.consumer_session import Decryption, last_or_start, rate_follower, resolve
-from embeddedpulsar.client.consumer.delivery import Delivery
+from embeddedpulsar.client.consumer.delivery import Delivery, ReceiverQueue
 from embeddedpulsar.client.consumer.message_receiver import MessageReceiver
-from embeddedpulsar.client.consumer.receiver_queue import ReceiverQueue
 from embeddedpulsar.enums import ConsumerCryptoFailureAction, ConsumerType
 from embeddedpulsar.exceptions import AlreadyClosed, NotAllowedError
 from embeddedpulsar.message import T
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
     from embeddedpulsar._engine.store.topic import Topic
     from embeddedpulsar.client.client_context import ClientContext
     from embeddedpulsar.client.consumer.consumer_config import ReaderConfig
-    from embeddedpulsar.client.consumer.topic_group.topic_group import ReaderGroup
+    from embeddedpulsar.client.consumer.topic_group import ReaderGroup
     from embeddedpulsar.client.interceptors import InterceptorChain
     from embeddedpulsar.message import Message
 

@@ -35,7 +35,7 @@ from embeddedpulsar.records import NamedTuple, Protocol
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from embeddedpulsar.client.producer.producer_config import BulkLimits
+    from embeddedpulsar.client.producer.producer_session import BulkLimits
     from embeddedpulsar.client.producer.publisher import Publisher
     from embeddedpulsar.client.transaction import TopicPart, Transaction
 

@@ -60,8 +60,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from typing import Any, Final
 
-    from embeddedpulsar.client.producer.producer_config import ProducerConfig
-    from embeddedpulsar.client.producer.producer_session import ProducerSession
+    from embeddedpulsar.client.producer.producer_session import ProducerConfig, ProducerSession
     from embeddedpulsar.client.transaction import TopicPart
     from embeddedpulsar.crypto import EntryCipher
 

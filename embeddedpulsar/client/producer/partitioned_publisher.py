@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from embeddedpulsar.client.arguments import Options
     from embeddedpulsar.client.client_context import ClientContext
     from embeddedpulsar.client.producer.pending_entry import SendCallback
-    from embeddedpulsar.client.producer.producer_config import ProducerConfig
+    from embeddedpulsar.client.producer.producer_session import ProducerConfig
     from embeddedpulsar.client.producer.publisher import Publisher
     from embeddedpulsar.client.statistics import ProducerStats
     from embeddedpulsar.client.transaction import Transaction

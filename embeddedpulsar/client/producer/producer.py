@@ -26,7 +26,7 @@ from embeddedpulsar.client.arguments import (
 from embeddedpulsar.client.client_context import ProcessBound
 from embeddedpulsar.client.partition_watch import despite_deletion, registered
 from embeddedpulsar.client.producer.pending_entry import shut_batch
-from embeddedpulsar.client.producer.producer_config import BULK_BYTES, BULK_MESSAGES, BulkLimits
+from embeddedpulsar.client.producer.producer_session import BULK_BYTES, BULK_MESSAGES, BulkLimits
 from embeddedpulsar.client.producer.publisher import Publisher, attach_publisher
 from embeddedpulsar.enums import ProducerAccessMode
 from embeddedpulsar.exceptions import InvalidConfiguration, OperationNotSupported
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from embeddedpulsar.client.producer.interception import Interception
     from embeddedpulsar.client.producer.partitioned_publisher import PartitionedPublisher, Router
     from embeddedpulsar.client.producer.pending_entry import SendCallback
-    from embeddedpulsar.client.producer.producer_config import ProducerConfig
+    from embeddedpulsar.client.producer.producer_session import ProducerConfig
     from embeddedpulsar.client.producer.send_queue import SendQueue
     from embeddedpulsar.client.statistics import ProducerStats
     from embeddedpulsar.client.transaction import Transaction

@@ -27,9 +27,9 @@ from embeddedpulsar.client.producer.pending_entry import (
     item_of,
     tell_sender,
 )
-from embeddedpulsar.client.producer.producer_config import DEFAULT_SEND_TIMEOUT_MS
 from embeddedpulsar.client.producer.producer_session import (
     BURST,
+    DEFAULT_SEND_TIMEOUT_MS,
     ONE,
     ProducerMeter,
     ProducerSession,
@@ -48,8 +48,7 @@ if TYPE_CHECKING:
     from embeddedpulsar.client.arguments import Options
     from embeddedpulsar.client.client_context import ClientContext
     from embeddedpulsar.client.producer.pending_entry import PendingEntry
-    from embeddedpulsar.client.producer.producer_config import ProducerConfig
-    from embeddedpulsar.client.producer.producer_session import PartitionMembership
+    from embeddedpulsar.client.producer.producer_session import PartitionMembership, ProducerConfig
     from embeddedpulsar.client.statistics import ProducerStats
     from embeddedpulsar.client.transaction import TopicPart, Transaction
 

@@ -32,8 +32,7 @@ if TYPE_CHECKING:
     from embeddedpulsar.client.arguments import Options
     from embeddedpulsar.client.producer.entry_encoder import EntryEncoder
     from embeddedpulsar.client.producer.pending_entry import Item, SendCallback
-    from embeddedpulsar.client.producer.producer_config import ProducerConfig
-    from embeddedpulsar.client.producer.producer_session import ProducerMeter, ProducerSession
+    from embeddedpulsar.client.producer.producer_session import ProducerConfig, ProducerMeter, ProducerSession
     from embeddedpulsar.client.transaction import TopicPart
 
 TURN_S: Final = 0.001

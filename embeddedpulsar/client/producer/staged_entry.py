@@ -9,7 +9,7 @@ from embeddedpulsar._engine.format.entry import EncodedEntry, ProducerPrefix, en
 from embeddedpulsar._engine.format.frame import CODEC_ENCRYPTED, FLAG_ENCRYPTED
 from embeddedpulsar.client.producer.bulk_publisher import BulkPublisher
 from embeddedpulsar.client.producer.producer import open_producer
-from embeddedpulsar.client.producer.producer_config import ProducerConfig
+from embeddedpulsar.client.producer.producer_session import ProducerConfig
 from embeddedpulsar.crypto import CryptoKeyReader, Encryption
 from embeddedpulsar.exceptions import MessageTooBig
 from embeddedpulsar.records import TYPE_CHECKING

@@ -14,8 +14,8 @@ from embeddedpulsar import AlreadyClosed, Client, ConsumerType, InitialPosition
 from embeddedpulsar._engine.format.control import TopicWord
 from embeddedpulsar._engine.log.topic_control import DELETED
 from embeddedpulsar._engine.store import topic_deletion
+from embeddedpulsar.client.consumer import topic_group
 from embeddedpulsar.client.consumer.ack_grouping_tracker import AckGroupingTracker
-from embeddedpulsar.client.consumer.topic_group import topic_group
 from embeddedpulsar.exceptions import StoreGoneError
 from tests.conformance.conftest import acknowledged_texts, receive_all
 from tests.subscription_site import SubscriptionSite

@@ -14,7 +14,7 @@ from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.log.waiter_slots import AppendHold
 from embeddedpulsar.client.client_threads import ClientLog, MemoryLimit
 from embeddedpulsar.client.producer.producer import Producer
-from embeddedpulsar.client.producer.producer_config import ProducerConfig
+from embeddedpulsar.client.producer.producer_session import ProducerConfig
 from embeddedpulsar.client.producer.publisher import Publisher
 from embeddedpulsar.exceptions import LockTimeout, ProducerFenced
 from embeddedpulsar.schema import BytesSchema

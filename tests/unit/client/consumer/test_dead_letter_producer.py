@@ -12,7 +12,7 @@ from embeddedpulsar import BytesSchema, Client, HashingScheme, MessageId, Produc
 from embeddedpulsar._engine.format.entry import partition_hash
 from embeddedpulsar.client.arguments import NO_OPTIONS
 from embeddedpulsar.client.consumer.dead_letter import DeadLetterProducer
-from embeddedpulsar.client.producer.producer_config import LONGEST_NAME
+from embeddedpulsar.client.producer.producer_session import LONGEST_NAME
 from embeddedpulsar.exceptions import (
     AlreadyClosed,
     MessageTooBig,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from embeddedpulsar._engine.format.entry import ProducerPrefix, encode_plain, encode_single
-from embeddedpulsar.client.consumer.receiver_queue import VOID, ReceiverQueue
+from embeddedpulsar.client.consumer.delivery import VOID, ReceiverQueue
 from embeddedpulsar.message import MessageOrigin, is_skipped
 from embeddedpulsar.schema import BytesSchema
 from tests.unit.client.fakes import view_of

@@ -8,7 +8,8 @@ from types import FunctionType
 
 import pytest
 
-from embeddedpulsar.client.producer import interception, producer
+from embeddedpulsar.client import interceptors
+from embeddedpulsar.client.producer import producer
 from embeddedpulsar.client.producer.partitioned_publisher import PartitionedPublisher
 from embeddedpulsar.client.producer.publisher import Publisher
 
@@ -16,7 +17,7 @@ from embeddedpulsar.client.producer.publisher import Publisher
 def used_of_a_publisher() -> set[str]:
     """The attributes of `_publisher` that the interface of the producer uses."""
     found = set()
-    for module in (producer, interception):
+    for module in (producer, interceptors):
         for node in ast.walk(ast.parse(inspect.getsource(module))):
             if isinstance(node, ast.Attribute) and ast.unparse(node.value) in (
                 "self._publisher",

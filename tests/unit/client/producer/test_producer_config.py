@@ -8,7 +8,7 @@ import pulsar
 import pytest
 
 from embeddedpulsar.client.client import Client
-from embeddedpulsar.client.producer.producer_config import producer_config
+from embeddedpulsar.client.producer.producer_session import producer_config
 from embeddedpulsar.enums import (
     BatchingType,
     CompressionType,

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from embeddedpulsar.client.consumer.topic_group.topic_pattern import TopicPattern, alternatives
+from embeddedpulsar.client.consumer.topic_pattern import TopicPattern, alternatives
 from embeddedpulsar.enums import RegexSubscriptionMode
 from embeddedpulsar.exceptions import InvalidTopicName
 from embeddedpulsar.topic_name import TopicName

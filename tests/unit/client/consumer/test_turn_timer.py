@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from embeddedpulsar.client.consumer.topic_group.topic_group import TurnTimer
+from embeddedpulsar.client.consumer.topic_group import TurnTimer
 from embeddedpulsar.testing.manual_clock import ManualClock, ManualScheduler
 
 

@@ -1,6 +1,8 @@
 """The parts of a consumer or reader of several topics: one for each topic or partition.
 
 The state of a consumer of several topics or partitions: one `ConsumerCore` for each, used together.
+
+Receiving from several consumers in one thread, those first in the list before the others.
 """
 
 from __future__ import annotations
@@ -9,20 +11,23 @@ import contextlib
 import functools
 import os
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from types import SimpleNamespace
 
 from embeddedpulsar._engine.platform import fork, threads, timing
+from embeddedpulsar._engine.platform.timing import SYSTEM_CLOCK
 from embeddedpulsar._engine.store.topic_list import partition_names
 from embeddedpulsar._engine.subscription.subscription_files import Freshness
 from embeddedpulsar.client.client_context import AcknowledgementsUnwritten, CloseGuard, together
 from embeddedpulsar.client.consumer.consumer import Consumer
 from embeddedpulsar.client.consumer.consumer_core import ConsumerCore, consumer_core
 from embeddedpulsar.client.consumer.consumer_session import ConsumerSession
+from embeddedpulsar.client.consumer.delivery import NEVER_S
+from embeddedpulsar.client.consumer.listener import ListenerTarget
 from embeddedpulsar.client.consumer.message_receiver import BatchReceiver, MessageReceiver
 from embeddedpulsar.client.consumer.reader import ReaderCore
-from embeddedpulsar.client.consumer.topic_group.ready_topics import GroupDelivery, Part
-from embeddedpulsar.client.consumer.topic_group.topic_pattern import MatchingTopics
+from embeddedpulsar.client.consumer.ready_topics import GroupDelivery, Part
+from embeddedpulsar.client.consumer.topic_pattern import MatchingTopics
 from embeddedpulsar.client.partition_watch import admit_all
 from embeddedpulsar.client.statistics import ConsumerStats, sum_of
 from embeddedpulsar.enums import InitialPosition
@@ -39,15 +44,15 @@ from embeddedpulsar.schema.schema import checked_version
 from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from typing import Any, Final
 
     import pyarrow as pa
 
     from embeddedpulsar._engine.format.catalog_record import TopicEntry
+    from embeddedpulsar._engine.platform.mailbox import Mailbox
     from embeddedpulsar.client.client_context import ClientContext
     from embeddedpulsar.client.consumer.consumer_config import ConsumerConfig, ReaderConfig
-    from embeddedpulsar.client.consumer.topic_group.topic_pattern import TopicPattern
+    from embeddedpulsar.client.consumer.topic_pattern import TopicPattern
     from embeddedpulsar.client.partition_watch import WatchedCatalog, WatchedTopic
     from embeddedpulsar.client.transaction import Transaction
 
@@ -745,3 +750,130 @@ class TurnTimer:
         finally:
             if waiting and not self._is_armed:
                 self._set_timer(min(self._delay_s, _SHARE * (self._monotonic() - begun)))
+
+
+class ConsumerSelector:
+    """Receives the messages of several consumers of one client, as ``select`` does for sockets.
+
+    Role: `receive_nowait` looks at the consumers in the order of its argument, so that the order is a
+    priority and a consumer that is left out gives nothing. When there is no message, `request_wakeup`
+    announces that this process sleeps for them, and `wait` sleeps until one of them may have a message. The
+    steps are those of a listener thread, so no change between two of them is missed.
+
+    `wait` may run in another thread than the rest, which belongs to one thread. `wake` may be called by any
+    thread. A consumer that was announced and is not wanted any more must be given to `end_wait`, so that
+    another consumer of its subscription is woken instead. Use it in the process that made the consumers.
+
+    Not in ``pulsar-client``. The consumers must not have listeners.
+
+    Example:
+        >>> from embeddedpulsar import Client
+        >>> with Client("memory://") as client:
+        ...     urgent, other = (client.subscribe(name, "desk") for name in ("urgent", "other"))
+        ...     for name in ("other", "urgent"):
+        ...         with client.create_producer(name) as producer:
+        ...             message_id = producer.send(name.encode())
+        ...     selector = ConsumerSelector([urgent, other])
+        ...     while (received := selector.receive_nowait([urgent, other])) is not None:
+        ...         print(received[1].data())
+        ...     selector.request_wakeup([urgent, other]), selector.wait([urgent, other], 0.001)
+        b'urgent'
+        b'other'
+        (True, False)
+    """
+
+    def __init__(self, consumers: Iterable[Consumer[Any]]) -> None:
+        self._targets: Final[dict[Consumer[Any], ListenerTarget]] = {}
+        self._received: list[Message[Any]] = []
+        self._mailbox: Mailbox | None = None
+        self._generation = -1
+        self._is_woken = False
+        for consumer in consumers:
+            self.add(consumer)
+
+    def add(self, consumer: Consumer[Any]) -> None:
+        """Add a consumer. Does nothing if it was added before."""
+        if consumer not in self._targets:
+            consumer._receiver.check()
+            self._targets[consumer] = consumer._receiver.target(consumer, self._keep)
+            self._mailbox = consumer._receiver.mailbox
+
+    def remove(self, consumer: Consumer[Any]) -> None:
+        """Remove a consumer, which may be closed. Does nothing if it was not added."""
+        target = self._targets.pop(consumer, None)
+        if target is not None:
+            target.end_wait(False)
+
+    def _keep(self, _: object, message: Message[Any]) -> None:
+        self._received.append(message)
+
+    def receive_nowait(self, consumers: Sequence[Consumer[Any]]) -> tuple[Consumer[Any], Message[Any]] | None:
+        """Return the first message of the first consumer that has one, with that consumer; None if none has.
+
+        Raises:
+            AlreadyClosed: one of the consumers is closed: here, or because its topic or subscription was
+                deleted.
+        """
+        if self._mailbox is None:
+            return None
+        self._mailbox.glance()
+        # In this order: a wake-up between this line and the last look makes `wait` return at once.
+        self._is_woken = False
+        self._generation = self._mailbox.generation
+        for consumer in consumers:
+            target = self._targets[consumer]
+            if target.run(1):
+                return consumer, self._received.pop()
+            if target.is_closed:
+                raise AlreadyClosed(target.closed_text)
+        return None
+
+    def request_wakeup(self, consumers: Sequence[Consumer[Any]]) -> bool:
+        """Have this process woken by the next change of one of the consumers.
+
+        Returns:
+            False if something has changed since `receive_nowait` looked, so that it has to look again.
+        """
+        return all(self._targets[consumer].request_wakeup() for consumer in consumers)
+
+    def wait(self, consumers: Sequence[Consumer[Any]], timeout_s: float | None = None) -> bool:
+        """Sleep until one of the consumers may have a message, or `wake` was called.
+
+        Args:
+            consumers: those of the last `request_wakeup`.
+            timeout_s: longest wait in seconds; None for no limit.
+
+        Returns:
+            False after the timeout.
+
+        Raises:
+            AlreadyClosed: the client is closed.
+        """
+        mailbox, seen = self._mailbox, self._generation
+        targets = [target for consumer in consumers if (target := self._targets.get(consumer)) is not None]
+        begun = now = SYSTEM_CLOCK.monotonic()
+        end = NEVER_S if timeout_s is None else begun + timeout_s
+        while not self._is_woken:
+            due_s = min((target.due_in_s() for target in targets), default=NEVER_S)
+            nap_s = min((target.back_stop(now - begun) for target in targets), default=NEVER_S)
+            sleep_s = max(0.0, min(due_s, nap_s, end - now))
+            is_rung = mailbox is not None and mailbox.wait(seen, sleep_s) != seen
+            now = SYSTEM_CLOCK.monotonic()
+            if is_rung or due_s <= min(nap_s, end - now) or any(target.has_news() for target in targets):
+                return True
+            if now >= end:
+                return False
+        return True
+
+    def wake(self) -> None:
+        """End `wait` in whichever thread it runs, or the next one if none runs now."""
+        self._is_woken = True
+        if self._mailbox is not None:
+            self._mailbox.ring_self()
+
+    def end_wait(self, consumers: Iterable[Consumer[Any]]) -> None:
+        """Take back `request_wakeup` for consumers whose messages are not wanted now."""
+        for consumer in consumers:
+            target = self._targets.get(consumer)
+            if target is not None:
+                target.end_wait(False)

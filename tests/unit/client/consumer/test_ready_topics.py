@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from embeddedpulsar.client.consumer.topic_group.ready_topics import ReadyTopics
+from embeddedpulsar.client.consumer.ready_topics import ReadyTopics
 from embeddedpulsar.exceptions import AlreadyClosed
 from embeddedpulsar.testing.manual_clock import ManualClock
 
