@@ -45,6 +45,7 @@ NOT_ONLY_OURS = frozenset(("asyncio", "spark"))
 
 # Text that looks like a name of the package and is none, with what it is.
 OTHER_NAMES: dict[str, str] = {
+    "admin.schemas()": "a call, where `admin` is an Admin",
     "topic.meta": "a file of a topic",
     "store.meta": "a file of a store",
     "test_kitchen.py": "the file that a reader of testing.md makes",
