@@ -358,8 +358,8 @@ class Admin(SaysWhatThereIs):
 
     The methods are grouped by object: `topics`, `namespaces` and so on. An Admin may be used beside any
     number of clients, in any process; changes are visible to them at once. Thread-safe. After a fork the
-    child may continue to use it. A ``with`` block closes it at the end. Errors are those of
-    ``embeddedpulsar.exceptions``.
+    child may continue to use it; a pickled one is opened again in the process that reads it. A ``with`` block
+    closes it at the end. Errors are those of ``embeddedpulsar.exceptions``.
 
     Args:
         service_url: as for `Client`: a path object; a string that begins with ``/``, ``./``, ``../`` or
@@ -812,5 +812,31 @@ class Admin(SaysWhatThereIs):
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self._url.root is None:
+            raise TypeError(
+                f"an Admin of {self._url.text} cannot be pickled: its store belongs to this process and its "
+                "forked children; use a directory, which processes share"
+            )
+        return _admin, (type(self), self._url.text, *self._options, self._on_damage)
+
     def __repr__(self) -> str:
         return f"<Admin {self._url.text} {'closed' if self._is_closed else 'open'}>"
+
+
+def _admin(
+    kind: type[Admin],
+    url: str,
+    durability: str,
+    allow_network_fs: bool,
+    read_only: bool | None,
+    on_damage: Callable[[Damage], object] | None,
+) -> Admin:
+    """The copy of an Admin in another process."""
+    return kind(
+        url,
+        durability=durability,
+        allow_network_fs=allow_network_fs,
+        on_damage=on_damage,
+        read_only=read_only,
+    )

@@ -200,9 +200,11 @@ class ClusterSide:
             with urllib.request.urlopen(request, timeout=60) as answer:
                 text = answer.read()
         except urllib.error.HTTPError as e:
-            if e.code == 404 and missing is not None:
-                return missing
-            reason = e.read().decode("utf-8", "replace")[:200]
+            # The error holds the connection.
+            with e:
+                if e.code == 404 and missing is not None:
+                    return missing
+                reason = e.read().decode("utf-8", "replace")[:200]
             raise click.ClickException(f"{method} {self._url}{path}: {e.code} {reason}") from e
         except OSError as e:
             raise click.ClickException(f"{self._url} does not answer: {e}") from e

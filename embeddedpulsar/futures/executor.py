@@ -11,7 +11,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
-from typing import Any, Final, Generic, Self, TypeVar
+from typing import Any, Final, Generic, NoReturn, Self, TypeVar
 
 from embeddedpulsar.client.client import Client
 from embeddedpulsar.client.consumer.due_entries import MultiplierRedeliveryBackoff
@@ -96,6 +96,12 @@ class Future(concurrent.futures.Future[T], Generic[T]):
         self._is_begun = False
         self._progress: Any = None
         self._progress_callbacks: list[Callable[[Future[T]], object]] = []
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "a Future cannot be pickled or copied: its executor belongs to this process. Pass its task_id, "
+            "and call Executor.future(task_id) there"
+        )
 
     @property
     def attempt(self) -> int:
@@ -484,6 +490,13 @@ class Executor(concurrent.futures.Executor):
         if count != 0:
             workers.check()
         self._state = _State(service_url, pool, topics, workers, result_ttl)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "an Executor cannot be pickled or copied: its threads and workers belong to this process. Pass "
+            "the URL of the store and the name of the pool, and make another one there; workers of a pool "
+            "serve all of its executors"
+        )
 
     def options(
         self,

@@ -33,7 +33,8 @@ class BrokerAdministration:
             with self._opener.open(request, timeout=QUIET_SECONDS) as answer:
                 return bytes(answer.read())
         except urllib.error.HTTPError as error:
-            raise Refused("missing" if error.code == 404 else "refused") from error
+            with error:
+                raise Refused("missing" if error.code == 404 else "refused") from error
 
     def _json(self, path: str) -> Any:
         text = self._call("GET", path)

@@ -14,8 +14,10 @@ from typing import Protocol
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 MIRROR = "http://deb.debian.org/debian"
-INSTALL = ("-m", "pip", "install", "--quiet", "--no-compile", "--editable")
-WHAT = (".[spark,compression,crypto,cli]", "--group", "dev")
+INSTALL = ("-m", "pip", "install", "--quiet", "--no-compile")
+# Those that come with Python before 3.14 know no groups of dependencies.
+PIP = ("--upgrade", "pip>=25.1")
+WHAT = ("--editable", ".[spark,compression,crypto,cli]", "--group", "dev")
 # What Spark needs is not among them, and neither is PostgreSQL: their tests are left out.
 PACKAGES = ("ca-certificates", "g++", "gcc", "git", "libffi-dev", "make", "procps", "util-linux")
 
@@ -36,12 +38,17 @@ class Installed:
         if path is None:
             sys.exit(f"there is no {python} on this machine; --debian makes a root that has one")
         asked = (path, "-c", "import sys; print('%d.%d' % sys.version_info[:2])")
-        version = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
+        answer = subprocess.run(asked, capture_output=True, text=True)
+        if answer.returncode:
+            # A shim of pyenv is there for versions that are installed but not chosen.
+            sys.exit(f"{path} does not run; name an interpreter by its path:\n{answer.stderr}")
+        version = answer.stdout.strip()
         self._python = REPOSITORY / f".venv-{version}" / "bin" / "python"
         stamp = self._python.parent / "installed"
         if not _is_newer(stamp):
             subprocess.run((path, "-m", "venv", str(self._python.parents[1])), check=True)
-            subprocess.run((str(self._python), *INSTALL, *WHAT), cwd=REPOSITORY, check=True)
+            for what in (PIP, WHAT):
+                subprocess.run((str(self._python), *INSTALL, *what), cwd=REPOSITORY, check=True)
             stamp.touch()
 
     def run(self, arguments: Sequence[str]) -> subprocess.CompletedProcess[str]:

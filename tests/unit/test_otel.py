@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
 import subprocess
 import sys
 import threading
@@ -303,20 +304,29 @@ def test_baggage_goes_along(client: pulsar.Client, spans: Spans):
     assert baggage.get_baggage("tenant") is None
 
 
-def test_listeners_run_in_a_span(client: pulsar.Client, spans: Spans):
+def test_listeners_run_in_a_span(client: pulsar.Client, spans: Spans, request: pytest.FixtureRequest):
     """Of a consumer and of a reader; an exception of theirs is on the span. There is no receive."""
-    done, seen = threading.Semaphore(0), []
+    logged, seen = threading.Semaphore(0), []
+
+    class Failures(logging.Handler):
+        """Counts what is logged when the span of a listener that failed has ended."""
+
+        def emit(self, record: logging.LogRecord) -> None:
+            logged.release()
 
     def listen(owner: Any, message: pulsar.Message[Any]) -> None:
         seen.append(trace.get_current_span().get_span_context().span_id)
-        done.release()
         raise RuntimeError("no milk")
+
+    logger = logging.getLogger("embeddedpulsar")
+    logger.addHandler(failures := Failures())
+    request.addfinalizer(lambda: logger.removeHandler(failures))
 
     client.subscribe("orders", "kitchen", message_listener=listen)
     client.create_reader("orders", pulsar.MessageId.latest, reader_listener=listen)
     client.create_producer("orders").send(b"tea")
     for _ in range(2):
-        assert done.acquire(timeout=10)
+        assert logged.acquire(timeout=10)
     client.close()
     send, processed = spans.one("send"), spans.of("process")
     assert {span.context.span_id for span in processed} == set(seen)
