@@ -70,10 +70,20 @@ def strike(action: Callable[[], object], handler: Callable[[], object], index: i
         return False
 
     with _visiting(visit, handler, counted):
-        action()
+        next(_alone(action))
     # Whoever imports late in another thread would wait for ever.
     assert not fork.LATE_IMPORTS.held
     return struck
+
+
+def _alone(action: Callable[[], object]) -> Iterator[object]:
+    """Call ``action`` where the exception that is being handled is kept for this call alone.
+
+    An exception that strikes at the end of an ``except`` clause, where no signal is handled, is raised behind
+    the instructions that would take back the one before: it would stay the one that is being handled, for all
+    that this thread does from then on. A generator has its own.
+    """
+    yield action()
 
 
 def count_instructions(action: Callable[[], object]) -> int:

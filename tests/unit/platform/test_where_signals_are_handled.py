@@ -18,11 +18,12 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
+from embeddedpulsar import Client, Timeout
 from embeddedpulsar._engine.format.entry import encode_single
 from embeddedpulsar._engine.log.segment_writer import SegmentWriter
 from embeddedpulsar._engine.platform import threads
 from tests.ledger_site import PREFIX, LedgerSite
-from tests.strikes import count_instructions
+from tests.strikes import at_every_instruction, count_instructions
 
 SIGNAL = signal.SIGUSR1
 
@@ -219,3 +220,25 @@ def test_strikes_are_as_dense_as_the_instructions():
     instructions = [one for one in dis.get_instructions(straight) if one.opname not in ("RESUME", "PRECALL")]
     counted = count_instructions(lambda: straight(1, 2)) - count_instructions(lambda: None)
     assert counted >= len(instructions)
+
+
+def test_strikes_leave_no_exception_behind():
+    """None is handled any more after one that struck an ``except`` clause at each of its instructions."""
+
+    class Struck(Exception):
+        """What the handler raises."""
+
+    def strike() -> None:
+        raise Struck
+
+    with Client("memory://") as client, client.subscribe("orders", "billing") as consumer:
+
+        def receive() -> None:
+            assert sys.exception() is None
+            with suppress(Struck, Timeout):
+                consumer.receive(0)
+                raise AssertionError
+
+        # In `receive` itself, which handles the IndexError of an empty queue.
+        assert at_every_instruction(receive, strike, most=60) == 60
+        assert sys.exception() is None
