@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from embeddedpulsar._engine.subscription.attachment.attachment import Attachment
     from embeddedpulsar._engine.subscription.subscription import Subscription
     from embeddedpulsar.client.client_context import ClientContext, PublisherLike
+    from embeddedpulsar.client.producer.pending_entry import DeferredBatch
 
 __all__ = [
     "JoinedTransaction",
@@ -117,6 +118,7 @@ class TopicPart:
         "transaction",
         "txn_id",
     )
+    is_deferred = False  # its entries have an id, and the log calls `check_open`
 
     def __init__(
         self, transaction: Transaction, publisher: PublisherLike, key: tuple[int, int, str], ledger: Log
@@ -261,6 +263,7 @@ class Transaction(ProcessBound):
     __slots__ = (
         "__weakref__",
         "_core",
+        "_deferred",
         "_engine",
         "_flushes",
         "_is_known",
@@ -277,6 +280,7 @@ class Transaction(ProcessBound):
         self._parts: Final[dict[PublisherLike, TopicPart]] = {}
         self._subscriptions: Final[dict[tuple[int, int, str], SubscriptionPart]] = {}
         self._flushes = core.config.durability == "flush"
+        self._deferred: DeferredBatch | None = None  # what is sent, as long as nothing is stored
         self._is_known = False
         self._is_left = False  # ended or prepared by a call: the end of the block changes nothing
 
@@ -310,7 +314,20 @@ class Transaction(ProcessBound):
         if session.durability == "flush":
             self._flushes = True
         self._parts[publisher] = part
+        if self._deferred is not None and self._deferred.publisher is publisher:
+            self._deferred = None  # later messages are queued behind it
         return part
+
+    def _may_defer(self, session: Any) -> bool:
+        """Whether a first message may wait for the commit, to be all that the transaction is.
+
+        Not at level "flush", where a commit shows nothing that is not on the disk."""
+        return (
+            not (self._is_known or self._blocks or self._flushes or self._is_left or self._parts)
+            and session.client.store is self._core.store
+            and not session.ledger.is_volatile
+            and self._engine.is_unbegun
+        )
 
     def _acknowledging(self, session: Any) -> SubscriptionPart:
         """What the consumers of a subscription do in this transaction. As `_part_of`."""
@@ -354,12 +371,15 @@ class Transaction(ProcessBound):
 
     @property
     def id(self) -> TxnID:
-        """The id. The first look at it begins the transaction, if no operation did.
+        """The id. The first look at it begins the transaction, if no operation did; or gives one to a
+        transaction that was committed as a single batch, without any.
 
         Raises:
             InvalidTxnStatusError: it has ended before anything was done in it.
             NotAllowedError: too many transactions are open in the store.
         """
+        if self._engine.is_appended:
+            return TxnID(0, self._engine.id_of_appended())
         self._begin()
         return TxnID(0, self._engine.id)
 
@@ -416,12 +436,16 @@ class Transaction(ProcessBound):
             'COMMITTED'
         """
         try:
-            timing.within(self._core.config.operation_timeout_s, self._commit)
+            # Usually nobody has the locks that the one append needs, and no deadline is kept.
+            if self._deferred is None or not self._commit_deferred(self._deferred, waits=False):
+                timing.within(self._core.config.operation_timeout_s, self._commit)
         except BaseException as error:
             timing.translate(error)
             raise
 
     def _commit(self) -> None:
+        if self._deferred is not None and self._commit_deferred(self._deferred, waits=True):
+            return
         self._finish_sends()
         if failpoints.ACTIVE:
             failpoints.hit("client_txn:sends_stored")
@@ -430,17 +454,27 @@ class Transaction(ProcessBound):
             failpoints.hit("client_txn:committed")
         self._detach()
 
+    def _commit_deferred(self, deferred: DeferredBatch, *, waits: bool) -> bool:
+        if self._is_known or not deferred.publisher.commit_deferred(deferred, waits=waits):
+            return False
+        if failpoints.ACTIVE:
+            failpoints.hit("client_txn:committed")
+        self._is_left, self._deferred = True, None
+        return True
+
     def _finish_sends(self) -> None:
         """Store what is queued in this transaction; a failure is noted, and makes of the commit an abort."""
-        for part in list(self._parts.values()):
-            publisher: Any = part.publisher
+        publishers: list[Any] = list(self._parts)
+        if self._deferred is not None and self._deferred.publisher not in self._parts:
+            publishers.append(self._deferred.publisher)
+        for publisher in publishers:
             queue = publisher.queue
             if queue.is_closed or not (queue.singles or queue.items):
                 continue
             try:
                 publisher.flush_all()
             except (PulsarException, OSError) as error:
-                part.fail(error)
+                self._failed(error)
 
     def abort(self) -> None:
         """Undo all of it. Of one that is aborted, or timed out: nothing happens.
@@ -466,6 +500,10 @@ class Transaction(ProcessBound):
             self._core.in_time(self._abort)
 
     def _abort(self) -> None:
+        deferred = self._deferred
+        if deferred is not None and not self._is_known and deferred.publisher.drop_deferred(deferred):
+            self._is_left, self._deferred = True, None
+            return
         # What is queued is stored first: its callbacks are called as for a commit. Only for a moment, for it
         # may as well fail.
         timing.within(_PATIENCE_S, self._finish_sends)
@@ -512,7 +550,7 @@ class Transaction(ProcessBound):
         return shown(prepared)
 
     def _detach(self) -> None:
-        self._is_left = True
+        self._is_left, self._deferred = True, None
         self._parts.clear()
         self._subscriptions.clear()
         self._core.forget_transaction(self)

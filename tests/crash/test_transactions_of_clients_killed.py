@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import signal
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,7 @@ OTHERS = (
     "ending",
     "woken",
     "index_res",
+    "deferred",
 )
 """Of other ends, other levels and other processes; they have tests of their own."""
 ENDS = ("journal:word_cleared", "journal:older_unlinked", "journal:unlinked", "journal:end_stored")
@@ -93,7 +95,25 @@ def work(root: Path) -> None:
                 consumer.redeliver_unacknowledged_messages()
 
 
-def is_killed(root: Path, point: str, nth: int) -> bool:
+def work_of_one_batch(root: Path) -> None:
+    """Transactions that are one batch each, which their commits append; every fourth is aborted."""
+    with Client(root) as client:
+        producer = client.create_producer(
+            "second", batching_enabled=True, batching_max_publish_delay_ms=60_000
+        )
+        for number in range(12):
+            txn = client.new_transaction()
+            for part in range(3):
+                producer.send_async(b"%d-%d" % (number, part), None, txn=txn)
+            if number % 4 == 3:
+                txn.abort()
+            else:
+                txn.commit()
+                with open(root.parent / "told", "ab") as told:
+                    told.write(b"%d\n" % number)
+
+
+def is_killed(root: Path, point: str, nth: int, work: Callable[[Path], None] = work) -> bool:
     """Do the work in a child that is killed at the nth hit of a failpoint; False if it got through."""
     pid = os.fork()
     if pid == 0:
@@ -138,3 +158,38 @@ def test_killed(tmp_path: Path, point: str) -> None:
     work(tmp_path)
     assert check(tmp_path) == INPUTS * len(KINDS)
     assert_clean(tmp_path)
+
+
+@pytest.mark.parametrize("nth", [1, 5])
+@pytest.mark.parametrize(
+    "point",
+    [
+        "client_txn:deferred_encoded",
+        "append:owner_set",
+        "append:body_done",
+        "append:index_done",
+        "append:tail_stored",
+        "append:owner_cleared",
+        "append:unlocked",
+        "client_txn:committed",
+    ],
+)
+def test_killed_where_one_append_commits(tmp_path: Path, point: str, nth: int) -> None:
+    """A transaction that is one batch is whole or absent, and seen if its commit returned."""
+    root, told = tmp_path / "store", tmp_path / "told"
+    prepare(root)
+    assert is_killed(root, point, nth, work_of_one_batch)
+    numbers = {int(line) for line in told.read_bytes().split()} if told.exists() else set()
+    with Client(root) as client:
+        read = seen(client, "second")
+        assert set(read.values()) <= {1}
+        whole = {int(text.split(b"-")[0]) for text in read}
+        assert len(read) == 3 * len(whole) and numbers <= whole
+        # Only the one under way may be committed without an answer, and is if its tail was stored.
+        assert len(whole - numbers) <= 1
+        is_stored = point in POINTS and POINTS.index(point) >= POINTS.index("append:tail_stored")
+        assert bool(whole - numbers) == (is_stored or point == "client_txn:committed")
+        with client.create_producer("second") as producer:
+            producer.send(b"after")
+        assert seen(client, "second") == read + Counter([b"after"])
+    assert_clean(root)

@@ -145,6 +145,7 @@ class Transaction:
         "_failure",
         "_fork_generation",
         "_id",
+        "_is_appended",
         "_label",
         "_log",
         "_mutex",
@@ -181,6 +182,7 @@ class Transaction:
         self._state = TransactionState.OPEN
         self._failure: BaseException | None = None
         self._id = 0
+        self._is_appended = False
         self._slot = NO_SLOT
         self._word = self._open_word = 0
 
@@ -269,6 +271,16 @@ class Transaction:
         """Note that an operation failed: a commit becomes an abort."""
         self._failure = self._failure or error
 
+    @property
+    def is_unbegun(self) -> bool:
+        """Whether nothing was done in it, and something may be."""
+        return not self._id and self._state is _OPEN and self._fork_generation == fork.GENERATION
+
+    @property
+    def is_appended(self) -> bool:
+        """Whether it was committed without an id, by `commit_by_append`."""
+        return self._is_appended
+
     # -- looking -----------------------------------------------------------------------------------
 
     @property
@@ -287,7 +299,7 @@ class Transaction:
         return TransactionState.TIME_OUT if is_late and state is TransactionState.OPEN else state
 
     def __str__(self) -> str:
-        return f"(0,{self._id})" if self._id else "(not begun)"
+        return f"(0,{self._id})" if self._id else "(no id)" if self._is_appended else "(not begun)"
 
     def __repr__(self) -> str:
         return f"<Transaction {self} {self._state.value}>"
@@ -329,17 +341,103 @@ class Transaction:
                 return
             if self._state is not _OPEN or not self._id:
                 self._check_may_end()
+            if self._failure is not None:
+                self._abort_for(self._failure)
             if not self._id:
                 self._state = _COMMITTED  # nothing was done in it
                 return
-            if self._failure is not None:
-                self._abort_for(self._failure)
             self._finish(_COMMIT, partial(record.Commit, self._id), must_flush)
             self._state = _COMMITTED
         finally:
             self._mutex.release()
         if self._participants:
             self._tell(Outcome.COMMITTED)
+
+    def commit_by_append(self, append: Callable[..., bool | BaseException], *arguments: object) -> bool:
+        """Commit one without an id, by an append of the caller that is all of it: its tail word is decision
+        and visibility in one.
+
+        Args:
+            append: calls `check_appendable`, and makes the append. Returns True, or what it failed with;
+                False if it takes more than one.
+            arguments: for ``append``.
+
+        Returns:
+            Whether it is committed. False: nothing was done, and `commit` is to be called.
+
+        Raises:
+            As `commit`.
+        """
+        try:
+            if not self._mutex.acquire(False):  # as `timing.enter`, without its call
+                timing.enter(self._mutex, _WHAT)
+            if self._fork_generation != fork.GENERATION:
+                self._check_own()
+            if self._id or self._failure is not None or self._state is not _OPEN:
+                return False
+            answer = append(*arguments)
+            if answer is True:
+                self._is_appended = True
+                self._state = _COMMITTED
+                return True
+            if answer is False:
+                return False
+            if isinstance(answer, InvalidTxnStatusError | LockTimeout):
+                raise answer  # its time was up; or it may be called again
+            self.fail(answer)
+            self._abort_for(answer)
+        finally:
+            self._mutex.release()
+        return False
+
+    def check_appendable(self) -> None:
+        """Raise if an append must not commit it any more. For the caller of the append, before each try: no
+        other process knows of it, so that it need not be under the topic's lock.
+
+        Raises:
+            InvalidTxnStatusError: it has an id by now, or has ended; `TransactionTimeout` if that is why.
+        """
+        is_over = self._id or self._state is not _OPEN or self._fork_generation != fork.GENERATION
+        if is_over or self._log.now_ms() >= self._deadline_ms:
+            self._check_own()
+            if self._id:
+                raise self._refusal("something else was done in it")
+            self._check_may_end()
+            raise self._refusal(_REASONS[self._state])
+
+    def note_appended(self) -> None:
+        """What is all of it is stored. Also called for a commit that was interrupted."""
+        self._is_appended = True
+        self._state = _COMMITTED
+
+    def abort_unbegun(self) -> bool:
+        """Abort it if it has no id. Returns whether it has none, and has ended."""
+        try:
+            timing.enter(self._mutex, _WHAT)
+            self._check_own()
+            if self._id or self._state is not _OPEN:
+                return False
+            self._state = TransactionState.ABORTED
+            return True
+        finally:
+            self._mutex.release()
+
+    def id_of_appended(self) -> int:
+        """The id of one that was committed by its append. It gets one when somebody asks.
+
+        Raises:
+            NotAllowedError: too many transactions are open.
+        """
+        try:
+            timing.enter(self._mutex, _WHAT)
+            self._check_own()
+            if not self._id:
+                txn_id, slot = self._log.open_slot(0, self._label)
+                self._log.end(_COMMIT, txn_id, slot, record.Commit(txn_id))
+                self._id = txn_id
+            return self._id
+        finally:
+            self._mutex.release()
 
     def prepare(self, label: str = "", deadline_ms: int = 0) -> PreparedTransaction:
         """Have it wait for `commit` or `abort`, of whatever process, also after a reboot. Others may end it
@@ -495,10 +593,11 @@ class Transaction:
     def _abort_for(self, failure: BaseException) -> None:
         """Abort, since an operation failed. Returns if a commit before, which did not answer, has decided it:
         the next step answers."""
-        self._find_joined()
-        step = self._log.end(Intent.ABORT, self._id, self._slot)
-        if step is not Step.DONE and self._state is not TransactionState.OPEN:
-            return
+        if self._id:
+            self._find_joined()
+            step = self._log.end(Intent.ABORT, self._id, self._slot)
+            if step is not Step.DONE and self._state is not TransactionState.OPEN:
+                return
         self._state = TransactionState.ABORTED
         self._tell(Outcome.ABORTED)
         raise TransactionHasOperationFailed(
@@ -555,6 +654,7 @@ class JoinedTransaction:
         "_words",
         "id",
     )
+    is_appended = False
 
     def __init__(self, log: TransactionLog, token: bytes) -> None:
         parsed = record.parse_token(token)

@@ -46,14 +46,16 @@ from embeddedpulsar.client.producer.pending_entry import (
     BatchContainer,
     ChunkPlan,
     Chunks,
+    DeferredBatch,
     Item,
     PendingEntry,
     SendCallback,
+    fate_of,
     is_unbatchable,
     part_of,
     payload_of,
 )
-from embeddedpulsar.exceptions import MessageTooBig, PulsarException
+from embeddedpulsar.exceptions import AlreadyClosed, MessageTooBig, PulsarException
 from embeddedpulsar.records import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -370,6 +372,8 @@ class EntryEncoder:
         """
         entries: list[PendingEntry] = []
         size = 0
+        if singles[0].__class__ is DeferredBatch:
+            return self._encode_deferred(singles[0], first)
         for item in singles[:_GROUP_ENTRIES]:
             payload = payload_of(item)
             size += len(payload)
@@ -436,6 +440,25 @@ class EntryEncoder:
         for out in entries:
             out.part = part
         return entries, following
+
+    def _encode_deferred(self, deferred: DeferredBatch, first: int) -> tuple[int, list[PendingEntry], int]:
+        """`encode_singles` of messages whose transaction has begun, or could not begin."""
+        deferred.shut()
+        items, part, entries = deferred.items, deferred.part, list[PendingEntry]()
+        if part is None:
+            error = deferred.error or AlreadyClosed("the transaction did not begin")
+            entries += [fate_of(item, error) for item in items]
+            deferred.taken = len(entries)
+        else:
+            deferred.taken = 0
+            while deferred.taken < len(items):
+                batch = deferred.remainder() if deferred.taken else deferred
+                count, more, first = self.of(part).encode_batches(batch, first, 1)
+                deferred.taken += count
+                entries += more
+        for out in entries:
+            out.part = part or deferred  # type: ignore[assignment]
+        return 1, entries, first
 
     def encode_single_item(self, item: Any, first: int) -> tuple[PendingEntry, int]:
         """Encode a queued message as an entry of its own; also return the next automatic id."""

@@ -423,11 +423,14 @@ class LogWriter:
             return True
         out.attempted = True
         try:
-            if out.part is None:
+            part = out.part
+            if part is None or part.is_deferred:
+                if part is not None:
+                    part.check_open()
                 ledger, entry, _, end_word = self._ledger.append_nowait(out.encoded, self, timeout_s)
             else:
                 ledger, entry, _, end_word = self._ledger.append_nowait(
-                    out.encoded, self, timeout_s, None, out.part.check_open
+                    out.encoded, self, timeout_s, None, part.check_open
                 )
         except LockTimeout as error:
             out.attempted = False
@@ -448,6 +451,15 @@ class LogWriter:
             self._ledger.note_dirty()
         self._record_stored(out, ledger, entry, end_word)
         return True
+
+    def hindrance(self) -> str:
+        """Why nothing was stored for so long, and what to do."""
+        topic = self._session.topic_name
+        if self._session.is_held:
+            return f"the backlog of {topic} is beyond its quota; consume it"
+        if self.throttle.due_in_s():
+            return f"the publish rate of {topic} was reached; wait"
+        return f"another process stays in the lock of {topic}; let it continue, or end it"
 
     def let_threads_pass(self, timeout_s: float) -> bool:
         """Wait until no other thread of this process is in the log's lock. Returns False if one stays there.
@@ -584,7 +596,9 @@ class LogWriter:
             out.attempted = True
         rest: list[PendingEntry] = []
         try:
-            if part is None:
+            if part is None or part.is_deferred:
+                if part is not None:
+                    part.check_open()
                 self._ledger.append_run(tried, hold, stored)
             else:
                 self._ledger.append_run(tried, hold, stored, part.check_open)

@@ -563,6 +563,12 @@ class PartitionedPublisher:
             return
         publisher.enqueue(value, callback, options, txn)
 
+    def defer_first(
+        self, txn: Transaction, value: bytes, callback: SendCallback | None, options: Options | None = None
+    ) -> bool:
+        """Defer nothing: messages of one transaction may go to several partitions."""
+        return False
+
     def store_soon(self) -> None:
         for publisher in list(self._partitions):
             publisher.store_soon()

@@ -19,11 +19,11 @@ from itertools import islice, repeat
 from operator import is_, itemgetter
 
 from embeddedpulsar._engine.format.entry import EncodedEntry, EntryContent
-from embeddedpulsar._engine.platform import threads
+from embeddedpulsar._engine.platform import threads, timing
 from embeddedpulsar._engine.platform.access import named
 from embeddedpulsar._engine.platform.timing import is_within_another_call
 from embeddedpulsar.client.arguments import DELIVER_AT, NO_OPTIONS
-from embeddedpulsar.exceptions import AlreadyClosed, Interrupted, PulsarException, result_of
+from embeddedpulsar.exceptions import AlreadyClosed, Interrupted, LockTimeout, PulsarException, result_of
 from embeddedpulsar.message_id import MessageId, make
 from embeddedpulsar.records import TYPE_CHECKING, Generic, TypeVar
 from embeddedpulsar.results import Result
@@ -36,7 +36,8 @@ if TYPE_CHECKING:
     from embeddedpulsar._engine.format.entry_decoder import Chunk
     from embeddedpulsar.client.arguments import Options
     from embeddedpulsar.client.client_threads import ClientLog
-    from embeddedpulsar.client.transaction import TopicPart
+    from embeddedpulsar.client.producer.publisher import Publisher
+    from embeddedpulsar.client.transaction import TopicPart, Transaction
 
 R = TypeVar("R")
 
@@ -212,12 +213,19 @@ def payload_of(item: Any) -> bytes:
     return b"" if item.__class__ is list else item
 
 
+def callback_of(item: Any) -> SendCallback | None:
+    """The callback of an item; None if it has none."""
+    return item[CALLBACK] if item.__class__ is tuple else None
+
+
 SHUT: Final = -1
 """In place of a limit, which no payload is within, or of a journal word, which no topic has."""
 _PLAIN: Final = {bytes}
 _TUPLES: Final = {tuple}
 _value_of: Final = itemgetter(VALUE)
 _last_of: Final = itemgetter(-1)
+_BEGIN_S: Final = 0.05
+"""Seconds for which callers that do not wait try to begin a transaction."""
 _FEW: Final = 16
 """If fewer messages of a size fit into a batch, each of them is measured."""
 
@@ -397,6 +405,91 @@ def shut_batch(partition: int) -> BatchContainer:
     batch.share = batch.limit = SHUT
     batch.partition = partition
     return batch
+
+
+class DeferredBatch(BatchContainer):
+    """The messages of a transaction that has stored nothing so far: one batch, of one producer.
+
+    Role: a transaction that is nothing but this is committed by one append, without an id (decision 0334).
+    It is the first of `SendQueue.singles`, so later messages stay behind it. Whatever stores the queue, such
+    as the publish delay, begins the transaction and makes entries of it; a commit makes one like any other.
+    Invariants: as for `BatchContainer`. Whoever encodes it first sets `trigger` to 0: a sender whose message
+    came too late sees that behind its append, and sends it once more (`Publisher.fill_deferred`).
+
+    Attributes:
+        has_callbacks: whether a message may have one: then somebody may wait for it.
+        out: the entry, once a commit has made it; it is in the queue, or stored, or has failed.
+        part: of the transaction, once that has begun; None before, and if that failed with `error`.
+        publisher: of the producer.
+        taken: so many messages are in entries.
+        transaction: of the messages.
+    """
+
+    is_deferred = True
+    __slots__ = ("error", "has_callbacks", "out", "part", "publisher", "taken", "transaction")
+
+    def __init__(self, transaction: Transaction, publisher: Publisher, batch: BatchContainer) -> None:
+        # As that of the base class, and of an empty batch of the producer.
+        self.items = []
+        self.max_messages, self.max_bytes, self.trigger = batch.max_messages, batch.max_bytes, batch.trigger
+        self._fair, self._usual = batch._fair, batch._usual
+        self.share = self.limit = batch.limit
+        self.mixed = self.has_unbatchable = self.has_parts = False
+        self.counted = self._bytes = self.taken = 0
+        self.transaction, self.publisher = transaction, publisher
+        self.has_callbacks = False
+        self.out: PendingEntry | None = None
+        self.part: TopicPart | None = None
+        self.error: BaseException | None = None
+
+    def begin(self, timeout_s: float) -> bool:
+        """Begin the transaction, as something is about to be stored in it. Under the producer's lock.
+
+        Returns:
+            Whether it is known what becomes of the messages; False if another process stays in a lock.
+
+        Raises:
+            LockTimeout: likewise, if ``timeout_s`` is not 0.
+        """
+        if self.part is None and self.error is None:
+            try:
+                self.part = timing.within(timeout_s or _BEGIN_S, self.transaction._part_of, self.publisher)
+            except LockTimeout:
+                if timeout_s:
+                    raise
+                return False
+            except (PulsarException, OSError) as error:
+                self.error = named(error)
+        return True
+
+    def shut(self) -> None:
+        """Accept no more messages: they are about to be encoded."""
+        self.share = SHUT
+        self.trigger = 0
+
+    def drain(self) -> list[Item]:
+        """Its messages, as items of the transaction, which take its place in the queue."""
+        self.shut()
+        self.taken = len(self.items)
+        return [(payload_of(item), callback_of(item), self) for item in self.items[: self.taken]]
+
+    def remainder(self) -> DeferredBatch:
+        """The messages that are in no entry, apart."""
+        rest = DeferredBatch(self.transaction, self.publisher, self)
+        rest.items, rest.mixed = self.items[self.taken :], True
+        return rest
+
+    def check_open(self) -> None:
+        """Refuse the entry of a commit if it must not be stored any more. Under the producer's lock."""
+        self.transaction._engine.check_appendable()
+
+    def note_stored(self, ledger: int, entry: int, end_word: int) -> None:
+        """The entry that a commit made is stored: that is the decision."""
+        self.transaction._engine.note_appended()
+
+    def fail(self, error: BaseException) -> None:
+        """Note that messages were not stored: a commit becomes an abort."""
+        self.transaction._engine.fail(error)
 
 
 SendCallback = Callable[[Result, MessageId], object]
@@ -581,7 +674,7 @@ def unanswered(is_closed: bool) -> PulsarException:
 
 def fate_of(item: Any, error: BaseException) -> PendingEntry:
     """Return a failed entry for a message that was not encoded."""
-    callback = item[CALLBACK] if item.__class__ is tuple else None
+    callback = callback_of(item)
     out = PendingEntry(None, 1, -1, -1, None if callback is None else [callback], False, error)
     out.part = part_of(item)
     return out

@@ -292,18 +292,43 @@ class Producer(ProcessBound, Generic[T]):
             and disable_replication is False
         ):
             if txn is not None and properties is None and partition_key is None:
-                # A later message of a transaction, of this producer without partitions, joins the batch with
-                # its part of the transaction. Whether that is open the append checks.
-                batch, part = self._keyed, getattr(txn, "_parts", _NO_PARTS).get(self._publisher)
-                is_raw = part is not None and content.__class__ is self._raw
-                if is_raw and len(content) <= batch.share:  # type: ignore[arg-type]
-                    batch.has_parts = batch.mixed = True
-                    batch.items.append((content, callback, part))
-                    if len(batch.items) >= batch.trigger:
-                        batch.on_full()
-                    elif not batch.armed:
-                        batch.start_timer()
+                # A later message of a transaction, of this producer without partitions, joins what the
+                # transaction has deferred, or the batch, with its part of the transaction. Whether that is
+                # open the append checks.
+                try:
+                    deferred, parts = txn._deferred, txn._parts
+                except AttributeError:
+                    deferred, parts = None, _NO_PARTS  # no transaction, which is refused below
+                if (
+                    deferred is not None
+                    and deferred.publisher is self._publisher
+                    and content.__class__ is self._raw
+                    and len(content) <= deferred.share  # type: ignore[arg-type]
+                ):
+                    items = deferred.items
+                    if callback is None:
+                        items.append(content)
+                    else:
+                        deferred.mixed = deferred.has_callbacks = True
+                        items.append((content, callback))
+                    if len(items) >= deferred.trigger:
+                        deferred.publisher.fill_deferred(deferred)
                     return
+                batch = self._keyed
+                if content.__class__ is self._raw and len(content) <= batch.share:  # type: ignore[arg-type]
+                    publisher: Any = self._publisher
+                    part = parts.get(publisher)
+                    if part is not None:
+                        batch.has_parts = batch.mixed = True
+                        batch.items.append((content, callback, part))
+                        if len(batch.items) >= batch.trigger:
+                            batch.on_full()
+                        elif not batch.armed:
+                            batch.start_timer()
+                        return
+                    is_first = deferred is None and parts is not _NO_PARTS
+                    if is_first and publisher.defer_first(txn, content, callback):
+                        return
             elif properties is not None or partition_key is not None:
                 batch, is_raw = self._keyed, content.__class__ is self._raw and txn is None
                 if is_raw and len(content) <= batch.share:  # type: ignore[arg-type]

@@ -14,17 +14,20 @@ from embeddedpulsar._engine.format.entry import (
     single_fields,
 )
 from embeddedpulsar._engine.format.frame import FLAG_BATCHED, FLAG_TRANSACTION, FLAG_TXN
-from embeddedpulsar._engine.platform import fork, timing
+from embeddedpulsar._engine.platform import failpoints, fork, timing
 from embeddedpulsar._engine.platform.access import named
-from embeddedpulsar.client.arguments import DELIVER_AT, NO_OPTIONS
+from embeddedpulsar.client.arguments import DELIVER_AT, NO_OPTIONS, SEQUENCE_ID
 from embeddedpulsar.client.producer.entry_encoder import make_encoder, part_limit
 from embeddedpulsar.client.producer.log_writer import CALLBACK_BACKLOG, DeduplicationSwitched
 from embeddedpulsar.client.producer.pending_entry import (
     PATHS,
     SHUT,
+    DeferredBatch,
     Event,
     SendCallback,
+    callback_of,
     item_of,
+    payload_of,
     tell_sender,
 )
 from embeddedpulsar.client.producer.producer_session import (
@@ -35,8 +38,8 @@ from embeddedpulsar.client.producer.producer_session import (
     ProducerSession,
     snapshot_of,
 )
-from embeddedpulsar.client.producer.send_queue import TURN_S, SendQueue
-from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout, ProducerFenced
+from embeddedpulsar.client.producer.send_queue import NO_BATCHES, TURN_S, SendQueue
+from embeddedpulsar.exceptions import AlreadyClosed, InvalidTxnStatusError, LockTimeout, ProducerFenced
 from embeddedpulsar.message_id import MessageId, make
 from embeddedpulsar.policies import TopicHeld
 from embeddedpulsar.records import TYPE_CHECKING
@@ -52,6 +55,8 @@ if TYPE_CHECKING:
     from embeddedpulsar.client.statistics import ProducerStats
     from embeddedpulsar.client.transaction import TopicPart, Transaction
 
+
+failpoints.declare("client_txn:deferred_encoded")
 
 _new: Final = object.__new__
 _TXN_FLAGS: Final = FLAG_TRANSACTION | FLAG_TXN
@@ -260,6 +265,8 @@ class Publisher:
         try:
             if queue.is_stale:
                 self._attach_again()
+            if self._defer(txn, value, callback, options):
+                return
             part = txn._part_of(self)
             batch = queue.batch
             batch.has_parts = True
@@ -284,6 +291,173 @@ class Publisher:
         except BaseException as error:
             timing.translate(error)
             raise
+
+    def _defer(
+        self, txn: Transaction, value: bytes, callback: SendCallback | None, options: Options | None
+    ) -> bool:
+        """Accept a message of a transaction that has stored nothing, and may end as one append.
+
+        Returns:
+            Whether it did; if not, the transaction is to begin.
+        """
+        deferred, queue = txn._deferred, self.queue
+        if options is not None and (options[DELIVER_AT] or options[SEQUENCE_ID]):
+            return False
+        if deferred is None:
+            return self.defer_first(txn, value, callback, options)
+        if deferred.publisher is not self:
+            return False
+        size = len(value)
+        try:
+            queue.lock.acquire()
+            # Not behind an end of the transaction, nor behind an entry of it.
+            if not deferred.trigger or not deferred.has_room(size):
+                return False
+            if len(deferred.items) >= deferred.max_messages:
+                return False
+            deferred.has_callbacks = deferred.has_callbacks or callback is not None
+            is_full = deferred.add(item_of(value, callback, options), size)
+        finally:
+            queue.lock.release()
+        if is_full:
+            self.fill_deferred(deferred)
+        return True
+
+    def defer_first(
+        self, txn: Transaction, value: bytes, callback: SendCallback | None, options: Options | None = None
+    ) -> bool:
+        """`_defer` of the first message of a transaction."""
+        queue = self.queue
+        batch = queue.batch
+        if batch.limit == SHUT or self.config.key_based or not txn._may_defer(self.session):
+            return False
+        deferred = DeferredBatch(txn, self, batch)
+        if callback is None and options is None and len(value) <= deferred.share:
+            deferred.items.append(value)
+        else:
+            deferred.has_callbacks = callback is not None
+            deferred.add(item_of(value, callback, options), len(value))
+        try:
+            queue.lock.acquire()
+            if queue.singles or queue.items or queue.is_storing or not PATHS[queue.state][1]:
+                return False  # something is to be stored before it, or the producer is closed
+            queue.singles[:0] = [deferred]  # other threads may add singles, which are stored behind it
+            txn._deferred = deferred
+        finally:
+            queue.lock.release()
+        if not batch.armed:
+            queue.start_timer()
+        if deferred.trigger <= 1:
+            self.fill_deferred(deferred)
+        return True
+
+    def fill_deferred(self, deferred: DeferredBatch) -> None:
+        """A sender found what is deferred full: keep it, if nobody waits for it, else store it. Or the sender
+        came too late for it: send what it added once more."""
+        queue, txn = self.queue, deferred.transaction
+        is_kept = not deferred.has_callbacks and not txn._is_known
+        if is_kept and len(deferred.items) >= deferred.max_messages and deferred.trigger:
+            deferred.share = SHUT  # until the commit, the next message, or the publish delay
+            return
+        late: list[Any] = []
+        try:
+            queue.lock.acquire()
+            if queue.singles and queue.singles[0] is deferred:
+                if deferred.trigger and not deferred.is_full():
+                    return
+                if deferred.trigger and is_kept:
+                    deferred.share = SHUT
+                    return
+            else:
+                late, deferred.taken = deferred.items[deferred.taken :], len(deferred.items)
+        finally:
+            queue.lock.release()
+        for item in late:
+            self.enqueue_in(txn, payload_of(item), callback_of(item), None)
+        if not late:
+            queue.flush_soon(1)
+
+    def commit_deferred(self, deferred: DeferredBatch, *, waits: bool) -> bool:
+        """Commit a transaction by the append of all that it has.
+
+        Args:
+            deferred: what it has.
+            waits: whether to wait for locks.
+
+        Returns:
+            Whether it is committed; if not, that takes more than one append, or something else began it; or
+            the topic was not free, and this is to be called again.
+
+        Raises:
+            Exception: any exception that `Transaction.commit` raises.
+        """
+        queue = self.queue
+        try:
+            if not queue.lock.acquire(waits) or queue.is_stale or queue.is_storing or queue.is_closed:
+                return False
+            append = self._append_deferred if waits else self._append_deferred_nowait
+            committed: bool = deferred.transaction._engine.commit_by_append(append, deferred)
+            return committed
+        finally:
+            queue.lock.release()
+
+    def _append_deferred_nowait(self, deferred: DeferredBatch) -> bool | BaseException:
+        """Append it as one entry: True, or why not; False if it is no entry. See `commit_by_append`."""
+        queue, out = self.queue, deferred.out
+        if out is not None or not queue.singles or queue.singles[0] is not deferred:
+            return False
+        deferred.share, deferred.trigger = SHUT, 0
+        items = deferred.items[:]
+        entries, following = queue.encoder.encode(items, deferred.mixed, queue.ids.following)
+        out = entries[0]
+        if len(items) > deferred.max_messages or len(entries) > 1 or out.error is not None:
+            return False
+        # From here on a commit that is interrupted leaves an entry in the queue, which is stored unless
+        # something else ends the transaction before.
+        deferred.out, deferred.taken = out, len(items)
+        out.part = deferred
+        queue.ids.following = following
+        queue.singles[0] = [out]
+        if failpoints.ACTIVE:
+            failpoints.hit("client_txn:deferred_encoded")
+        queue.store_first()
+        return out.error or out.is_stored
+
+    def _append_deferred(self, deferred: DeferredBatch) -> bool | BaseException:
+        answer = self._append_deferred_nowait(deferred)
+        out = deferred.out
+        if answer is False and out is not None:
+            self.queue.store(NO_BATCHES)
+            late = "the messages of the transaction are not stored yet; commit it again"
+            return out.error or out.is_stored or LockTimeout(late)
+        return answer
+
+    def drop_deferred(self, deferred: DeferredBatch) -> bool:
+        """Abort a transaction that has stored nothing.
+
+        Returns:
+            Whether it is aborted; if not, somebody waits for what is stored, or something began it.
+        """
+        queue, out, engine = self.queue, deferred.out, deferred.transaction._engine
+        try:
+            queue.lock.acquire()
+            if queue.is_stale or queue.is_storing or queue.is_closed:
+                return False
+            if out is None:
+                is_dropped = queue.singles and queue.singles[0] is deferred and not deferred.has_callbacks
+                if not is_dropped or queue.log.keeper is not None or not engine.abort_unbegun():
+                    return False
+                deferred.drain()
+                del queue.singles[0]
+                return True
+            # The append of a commit was interrupted, and may be done.
+            if out.error is None and not out.is_stored and not queue.log.was_stored(out):
+                out.error = InvalidTxnStatusError("the transaction was aborted")
+                engine.abort_unbegun()
+                queue.store(NO_BATCHES)
+            return False
+        finally:
+            queue.lock.release()
 
     def enqueue(
         self,

@@ -10,6 +10,7 @@ from embeddedpulsar.client.producer.pending_entry import (
     SHUT,
     TRANSITIONS,
     BatchContainer,
+    DeferredBatch,
     Event,
     PendingEntry,
     PlainWaiter,
@@ -57,9 +58,9 @@ class SendQueue:
 
     Messages are stored in this order. The *group*: entries that are encoded and have sequence ids, as many as
     one hold of the topic lock stores. The *singles*: messages that become entries of their own (all of an
-    unbatched producer, and those with a delivery time, which precede the batch). The *batch*: messages that
-    become batches, and those with a delivery time and an explicit sequence id, which must not precede lower
-    ids.
+    unbatched producer, and those with a delivery time, which precede the batch), or a `DeferredBatch`. The
+    *batch*: messages that become batches, and those with a delivery time and an explicit sequence id, which
+    must not precede lower ids.
 
     Senders append to singles and batch without a lock; everything else needs the producer's lock. The group
     is a list that replaces its messages at the front of their list. One slice assignment replaces them, so an
@@ -67,16 +68,13 @@ class SendQueue:
     is stored or has failed. After an interrupt in the middle of a group, it stays at the front of the queue,
     and the next caller searches the log for the entries that were stored.
 
-    A hot path compares one limit, or one word, and finds it `SHUT` if the message has to be queued. So a
-    state costs the hot paths no test of its own. Any thread may call `to`, without a lock. Two threads may
-    overwrite the state of each other; this can leave a path closed until the next `Event.STORED`, which is
-    harmless. It cannot leave a path open: the thread that queues a message appends it before its event, and
-    the thread that has stored everything checks the queue after its event. A closed producer has no limits,
-    so every state keeps its paths closed.
+    A hot path compares one limit, or one word, and finds it `SHUT` if the message has to be queued. Any
+    thread may call `to`, without a lock. Two threads may overwrite the state of each other; this can leave a
+    path closed until the next `Event.STORED`, but not open: who queues a message appends it before its event,
+    and who has stored everything checks the queue after its event. A closed producer has no limits.
 
-    Callers that may wait (`send`, `flush`) wait for the topic. Callers that must not wait (`send_async`,
-    timers) try once, and leave messages in the queue if the topic is locked. The next sender, the client's
-    flusher or a waiting caller stores them.
+    Callers that may wait (`send`, `flush`) wait for the topic. Others (`send_async`, timers) try once, and
+    leave messages to the next sender, the client's flusher or a waiting caller.
 
     Invariants: entries reach the log in the order of their sequence ids, because the lock is held while
     storing. Callbacks are passed to the callback thread under this lock, too, so they run in that order.
@@ -215,9 +213,7 @@ class SendQueue:
                 self.checked = SHUT
 
     def limit(self, is_limited: bool) -> None:
-        """Keep messages from being appended at once while the topic has a publish rate. Any thread.
-
-        When the topic has none any more, the path opens with the next `Event.STORED`."""
+        """Keep messages from being appended at once while the topic has a publish rate. Any thread."""
         self._is_limited = is_limited
         if is_limited:
             self.checked = self.alone_max = SHUT
@@ -302,6 +298,8 @@ class SendQueue:
             if first.__class__ is list:
                 group = first
                 singles += sum([out.count for out in tuple(first)]) - 1
+            elif first.__class__ is DeferredBatch:
+                singles += len(first.items) - 1
         for first in self.items[:1]:
             if first.__class__ is list:
                 group = group or first
@@ -325,6 +323,8 @@ class SendQueue:
         """Empty the queue, and return messages and groups, in order."""
         singles, items = self.singles[:], self.items[:]
         del self.singles[: len(singles)], self.items[: len(items)]
+        if singles and singles[0].__class__ is DeferredBatch:
+            singles[:1] = singles[0].drain()
         group_first = items and items[0].__class__ is list
         return [items[0], *singles, *items[1:]] if group_first else singles + items
 
@@ -339,8 +339,7 @@ class SendQueue:
     ) -> None:
         """Accept a message, and store it when the topic is free. Does not wait for the topic.
 
-        Raises: AlreadyClosed, ProducerQueueIsFull, MemoryBufferIsFull: it was not accepted.
-        """
+        Raises: AlreadyClosed, ProducerQueueIsFull, MemoryBufferIsFull: it was not accepted."""
         if self._config.batching and not (options is not None and options[DELIVER_AT]):
             self._put_in_batch(item_of(value, callback, options, part), len(value))
             return
@@ -459,11 +458,8 @@ class SendQueue:
             raise
 
     def finish_batch(self, size: int) -> bool:
-        """End the current batch if a message of ``size`` bytes does not fit. Does not wait for the topic.
-
-        Returns:
-            Whether a batch was ended.
-        """
+        """End the current batch if a message of ``size`` bytes does not fit, and return whether that was so.
+        Does not wait for the topic."""
         if self.state is State.HELD_UP:
             # One message per turn: another process may hold the lock of this topic only.
             if self.on_left is not None:
@@ -507,8 +503,8 @@ class SendQueue:
     def _try_to_store(self, least: int = 1, turn_s: float = 0.0) -> bool:
         """Store queued messages if the necessary locks are free.
 
-        Batches are stored while at least ``least`` of their messages are queued. Another thread of this
-        producer is waited for ``turn_s`` seconds. Returns whether the locks were free.
+        Batches are stored while ``least`` of their messages are queued. Waits ``turn_s`` seconds for another
+        thread of this producer. Returns whether the locks were free.
         """
         try:
             return self.lock.acquire(True, turn_s) and self._store_groups(0.0, least)
@@ -605,6 +601,9 @@ class SendQueue:
                     self._drop_group(group)  # it was finished before an interrupt
                     group = None
                 if group is None:
+                    first: Any = self.singles[0] if singles > 0 else None
+                    if first.__class__ is DeferredBatch and not first.begin(timeout_s):
+                        return False
                     group = self._encode_group(least)
                 if group is None:
                     break
@@ -649,6 +648,22 @@ class SendQueue:
                 self._deadline.passed(out.count)
         return True
 
+    def store_first(self) -> None:
+        """Try to store the group among the singles, without what is behind it. Under the lock."""
+        try:
+            self.is_storing = True
+            group = self.singles[0]
+            self._flushed_at = group[0].began = self._session.monotonic()
+            if self._store_group(group, 0.0):
+                del self.singles[0]
+            else:
+                self.hold_up()
+        except BaseException:
+            self.hold_up()
+            raise
+        finally:
+            self.is_storing = False
+
     def _all_stored(self) -> None:
         """Open the hot paths, because no message is left that must be stored first."""
         batch = self.batch
@@ -668,11 +683,8 @@ class SendQueue:
             self.start_timer()
 
     def _encode_group(self, least: int) -> list[PendingEntry] | None:
-        """Encode the next messages, and replace them by their entries, the next group.
-
-        Returns:
-            The group; None if there is nothing to encode.
-        """
+        """Encode the next messages, and replace them by their entries, the next group, which it
+        returns; None if there is nothing to encode."""
         if self.log.keeper is not None:
             self.log.keeper.resolve()
         batch = self.batch
@@ -703,11 +715,8 @@ class SendQueue:
     def store_now(
         self, value: bytes, options: Options | None, part: TopicPart | None = None
     ) -> tuple[PendingEntry, int]:
-        """Store a message behind those that are queued before it. Waits for the topic.
-
-        Returns:
-            Its entry, and its index in it; -1 if it is no batch. A failure is in ``error`` of the entry.
-        """
+        """Store a message behind those that are queued before it. Waits for the topic. Returns its
+        entry, with a failure in ``error``, and its index in that; -1 if it is no batch."""
         if self._config.batching and not (options is not None and options[DELIVER_AT]):
             waiter = PlainWaiter()
             item = (value, waiter, *(options or ()), *((part,) if part else ()))
@@ -785,10 +794,8 @@ class SendQueue:
             self.log.keeper.resolve()
 
     def append_entry(self, out: PendingEntry) -> None:
-        """Append an entry behind all that must precede it. Waits for the topic. Under the lock.
-
-        A failure is in ``error`` of the entry.
-        """
+        """Append an entry behind all that must precede it; a failure is in its ``error``. Waits for the
+        topic. Under the lock."""
         try:
             self.log.append([out], self._patience_s)
         except Exception as error:  # passed to the sender of the message
@@ -886,13 +893,7 @@ class SendQueue:
         self._time_out_after(max(remaining_s, TURN_S))
 
     def _timeout(self) -> Timeout:
-        topic = self._session.topic_name
-        reason = f"another process stays in the lock of {topic}; let it continue, or end it"
-        if self._session.is_held:
-            reason = f"the backlog of {topic} is beyond its quota; consume it"
-        elif self.log.throttle.due_in_s():
-            reason = f"the publish rate of {topic} was reached; wait"
         return Timeout(
             f"{len(self)} messages of {self.name} were not stored within send_timeout_millis="
-            f"{self._config.send_timeout_ms} and will not be: {reason}, and send them again"
+            f"{self._config.send_timeout_ms} and will not be: {self.log.hindrance()}, and send them again"
         )
