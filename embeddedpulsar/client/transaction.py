@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from embeddedpulsar._engine.subscription.attachment.attachment import Attachment
     from embeddedpulsar._engine.subscription.subscription import Subscription
     from embeddedpulsar.client.client_context import ClientContext, PublisherLike
-    from embeddedpulsar.client.producer.pending_entry import DeferredBatch
 
 __all__ = [
     "JoinedTransaction",
@@ -280,7 +279,7 @@ class Transaction(ProcessBound):
         self._parts: Final[dict[PublisherLike, TopicPart]] = {}
         self._subscriptions: Final[dict[tuple[int, int, str], SubscriptionPart]] = {}
         self._flushes = core.config.durability == "flush"
-        self._deferred: DeferredBatch | None = None  # what is sent, as long as nothing is stored
+        self._deferred: Any = None  # the `DeferredBatch` of what is sent, as long as nothing is stored
         self._is_known = False
         self._is_left = False  # ended or prepared by a call: the end of the block changes nothing
 
@@ -436,7 +435,7 @@ class Transaction(ProcessBound):
             'COMMITTED'
         """
         try:
-            # Usually nobody has the locks that the one append needs, and no deadline is kept.
+            # Usually the locks that the one append needs are free, and no deadline is kept.
             if self._deferred is None or not self._commit_deferred(self._deferred, waits=False):
                 timing.within(self._core.config.operation_timeout_s, self._commit)
         except BaseException as error:
@@ -454,7 +453,7 @@ class Transaction(ProcessBound):
             failpoints.hit("client_txn:committed")
         self._detach()
 
-    def _commit_deferred(self, deferred: DeferredBatch, *, waits: bool) -> bool:
+    def _commit_deferred(self, deferred: Any, *, waits: bool) -> bool:
         if self._is_known or not deferred.publisher.commit_deferred(deferred, waits=waits):
             return False
         if failpoints.ACTIVE:

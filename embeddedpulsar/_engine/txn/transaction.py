@@ -423,7 +423,7 @@ class Transaction:
             self._mutex.release()
 
     def id_of_appended(self) -> int:
-        """The id of one that was committed by its append. It gets one when somebody asks.
+        """The id of one that was committed by its append, which gets one by this call.
 
         Raises:
             NotAllowedError: too many transactions are open.

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from embeddedpulsar._engine.format.entry_decoder import Chunk
     from embeddedpulsar.client.arguments import Options
     from embeddedpulsar.client.client_threads import ClientLog
-    from embeddedpulsar.client.producer.publisher import Publisher
     from embeddedpulsar.client.transaction import TopicPart, Transaction
 
 R = TypeVar("R")
@@ -413,11 +412,11 @@ class DeferredBatch(BatchContainer):
     Role: a transaction that is nothing but this is committed by one append, without an id (decision 0334).
     It is the first of `SendQueue.singles`, so later messages stay behind it. Whatever stores the queue, such
     as the publish delay, begins the transaction and makes entries of it; a commit makes one like any other.
-    Invariants: as for `BatchContainer`. Whoever encodes it first sets `trigger` to 0: a sender whose message
+    Invariants: as for `BatchContainer`. What encodes it first sets `trigger` to 0: a sender whose message
     came too late sees that behind its append, and sends it once more (`Publisher.fill_deferred`).
 
     Attributes:
-        has_callbacks: whether a message may have one: then somebody may wait for it.
+        has_callbacks: whether a message may have one: then another thread may wait for it.
         out: the entry, once a commit has made it; it is in the queue, or stored, or has failed.
         part: of the transaction, once that has begun; None before, and if that failed with `error`.
         publisher: of the producer.
@@ -428,7 +427,7 @@ class DeferredBatch(BatchContainer):
     is_deferred = True
     __slots__ = ("error", "has_callbacks", "out", "part", "publisher", "taken", "transaction")
 
-    def __init__(self, transaction: Transaction, publisher: Publisher, batch: BatchContainer) -> None:
+    def __init__(self, transaction: Transaction, publisher: Any, batch: BatchContainer) -> None:
         # As that of the base class, and of an empty batch of the producer.
         self.items = []
         self.max_messages, self.max_bytes, self.trigger = batch.max_messages, batch.max_bytes, batch.trigger

@@ -312,7 +312,7 @@ class Producer(ProcessBound, Generic[T]):
                         deferred.mixed = deferred.has_callbacks = True
                         items.append((content, callback))
                     if len(items) >= deferred.trigger:
-                        deferred.publisher.fill_deferred(deferred)
+                        deferred.publisher.fill_deferred(deferred)  # type: ignore[union-attr]
                     return
                 batch = self._keyed
                 if content.__class__ is self._raw and len(content) <= batch.share:  # type: ignore[arg-type]

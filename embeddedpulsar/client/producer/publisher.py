@@ -352,7 +352,7 @@ class Publisher:
         return True
 
     def fill_deferred(self, deferred: DeferredBatch) -> None:
-        """A sender found what is deferred full: keep it, if nobody waits for it, else store it. Or the sender
+        """A sender found what is deferred full: keep it, or store it if a thread may wait for it. Or the sender
         came too late for it: send what it added once more."""
         queue, txn = self.queue, deferred.transaction
         is_kept = not deferred.has_callbacks and not txn._is_known
@@ -436,7 +436,7 @@ class Publisher:
         """Abort a transaction that has stored nothing.
 
         Returns:
-            Whether it is aborted; if not, somebody waits for what is stored, or something began it.
+            Whether it is aborted; if not, a callback is to be called, or something began it.
         """
         queue, out, engine = self.queue, deferred.out, deferred.transaction._engine
         try:
