@@ -17,14 +17,13 @@ Example:
 
 from __future__ import annotations
 
-import asyncio
 import datetime
 import os
 import struct
 import threading
 import uuid
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 from urllib.parse import quote
 
 try:
@@ -34,6 +33,7 @@ try:
 except ImportError as error:
     raise ImportError('the huey storage needs huey: pip install "embeddedpulsar[huey]"') from error
 
+from embeddedpulsar.client.consumer.topic_group import ConsumerSelector
 from embeddedpulsar.enums import ConsumerType, InitialPosition
 from embeddedpulsar.exceptions import AlreadyClosed
 from embeddedpulsar.frameworks.engine import SYSTEM_CLOCK, threads
@@ -215,11 +215,8 @@ class EmbeddedPulsarStorage(BaseStorage):  # type: ignore[misc]
             self._producer(0)
             # Before they are listed: a later one wakes those that wait.
             queue.news = self._levels.news()
-        version = self._levels.version()
-        if queue.version != version:
-            for priority in self._priorities():
-                queue.add(priority, self._attached)
-            queue.version = version
+        for priority in self._priorities():
+            queue.add(priority, self._attached)
 
     def _attached(self, priority: float) -> Consumer[bytes]:
         return self._store.client.subscribe(
@@ -330,7 +327,12 @@ class EmbeddedPulsarStorage(BaseStorage):  # type: ignore[misc]
 
     def put_data(self, key: str | bytes, value: bytes, is_result: bool = False) -> None:
         """Set the value of a key. That of a task's result expires, if the storage has an ``expire_time``."""
-        self._data.put_alone(_data_key(key), value, self._expire_ms if is_result else None)
+        name = _data_key(key)
+        if is_result and self._data.get(name) is None:
+            # Whoever takes it finds it alone: two workers put results of one task only if it runs twice.
+            self._data.put(name, value, self._expire_ms)
+        else:
+            self._data.put_alone(name, value, self._expire_ms if is_result else None)
 
     def peek_data(self, key: str | bytes) -> Any:
         """Return the value of a key, or `EmptyData`."""
@@ -412,11 +414,10 @@ class _Queue:
     """The consumers of a queue in one process, by priority.
 
     Any number of threads receive. One at a time looks at the consumers in the order of their priorities, and
-    waits for all of them if none has a message; the others wait for their turn.
+    sleeps for all of them if none has a message; the others wait for their turn.
 
     Attributes:
         pid: of the process.
-        version: of the priorities that the consumers were made for.
         news: reads what priorities are used later; None before the first look.
         held: the messages that were received and are not acknowledged.
         acked: when others were acknowledged, which is written to the store within a second.
@@ -424,15 +425,14 @@ class _Queue:
 
     def __init__(self) -> None:
         self.pid: Final = os.getpid()
-        self.version = -1
         self.news: Reader[Any] | None = None
         self.held: set[MessageId] = set()
         self.acked: dict[MessageId, float] = {}
         self._consumers: dict[float, Consumer[bytes]] = {}
-        # Several waited, and more than one of them got a message.
-        self._received: dict[float, list[Message[bytes]]] = {}
+        # The news before the consumers of the priorities, the highest first.
+        self._sources: list[Reader[Any] | Consumer[bytes]] = []
+        self._selector: Final = ConsumerSelector([])
         self._turn: Final = threading.Lock()
-        self._loop: asyncio.AbstractEventLoop | None = None
 
     def acknowledged(self, message_id: MessageId) -> None:
         """Keep that a message was acknowledged, as long as the store may not show it."""
@@ -447,9 +447,9 @@ class _Queue:
     def add(self, priority: float, attach: Callable[[float], Consumer[bytes]]) -> None:
         """Attach to a priority, unless that is done."""
         if priority not in self._consumers:
-            self._received[priority] = []
-            consumers = {**self._consumers, priority: attach(priority)}
-            self._consumers = dict(sorted(consumers.items(), reverse=True))
+            consumer = attach(priority)
+            self._selector.add(consumer)
+            self._consumers = dict(sorted({**self._consumers, priority: consumer}.items(), reverse=True))
 
     def receive(
         self, timeout_s: float, attach_new: Callable[[_Queue], None]
@@ -459,54 +459,41 @@ class _Queue:
         if not self._turn.acquire(timeout=timeout_s):
             return None
         try:
+            if self.news is None:
+                self._attach(attach_new)
             while True:
-                attach_new(self)
-                for priority, consumer in self._consumers.items():
-                    received = self._received[priority]
-                    message = received.pop(0) if received else consumer.receive_nowait()
-                    if message is not None:
-                        return consumer, message
-                remaining = end - SYSTEM_CLOCK.monotonic()
-                if remaining <= 0:
-                    return None
-                # A loop of its own, which any thread may run that has the turn.
-                self._loop = self._loop or asyncio.new_event_loop()
-                self._loop.run_until_complete(self._wait(remaining))
+                received = self._selector.receive_nowait(self._sources)
+                if received is None:
+                    remaining = end - SYSTEM_CLOCK.monotonic()
+                    if remaining <= 0:
+                        return None
+                    if self._selector.request_wakeup(self._sources):
+                        self._selector.wait(self._sources, remaining)
+                elif received[0] is self.news:
+                    self._attach(attach_new)
+                else:
+                    return cast("tuple[Consumer[bytes], Message[bytes]]", received)
         finally:
+            # What comes while this thread works is for others, of this process or of another.
+            self._selector.end_wait(self._sources)
             self._turn.release()
 
-    async def _wait(self, timeout_s: float) -> None:
-        """Return when a consumer has received a message, there is a new priority, or the time is over."""
+    def _attach(self, attach_new: Callable[[_Queue], None]) -> None:
+        attach_new(self)
         assert self.news is not None
-        waiting = [asyncio.ensure_future(consumer.receive_async()) for consumer in self._consumers.values()]
-        waiting.append(asyncio.ensure_future(self.news.read_next_async()))
-        await asyncio.wait(waiting, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
-        for task in waiting:
-            task.cancel()
-        # A receive that is cancelled in time has taken no message; what the others have is kept.
-        outcomes = await asyncio.gather(*waiting, return_exceptions=True)
-        for priority, outcome in zip(self._consumers, outcomes, strict=False):
-            if not isinstance(outcome, BaseException):
-                self._received[priority].append(outcome)
-        for outcome in outcomes:
-            if isinstance(outcome, Exception):
-                raise outcome
+        self._selector.add(self.news)
+        self._sources = [self.news, *self._consumers.values()]
 
     def close(self) -> None:
-        """Detach. Messages that are not acknowledged go to other consumers."""
+        """Detach. Messages that are not acknowledged go to other consumers. A thread that waits ends."""
         for opened in (self.news, *self._consumers.values()):
             try:
                 if opened is not None:
                     opened.close()
             except AlreadyClosed:
                 continue  # with its client, or it is that of the parent before a fork
-        # A thread that waits in the loop ends with the consumers. After a fork the turn may be held for ever.
-        if self._loop is not None and self.pid == os.getpid():
-            try:
-                self._turn.acquire()
-                self._loop.close()
-            finally:
-                self._turn.release()
+        if self.pid == os.getpid():
+            self._selector.wake()
 
 
 class EmbeddedPulsarHuey(Huey):  # type: ignore[misc]

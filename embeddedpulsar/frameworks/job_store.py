@@ -39,6 +39,8 @@ _MINUTE_MS: Final = 60_000
 # What results begin with.
 _FINAL: Final = b"F"
 _PASSING: Final = b"P"
+# Readers that are kept for the next `wait`: as many threads as wait at a time, up to this number.
+_IDLE: Final = 16
 # Bytes of new records after which the newest of each key are compacted.
 _COMPACT_AT: Final = 16 << 20
 
@@ -218,6 +220,8 @@ class JobTable:
         self._producer: Producer[Any] | None = None
         self._reader: Reader[Any] | None = None
         self._reading_pid = 0
+        self._idle: list[Reader[Any]] = []
+        self._idle_pid = 0
         self._file_lock: FileLock | None = None
 
     # -- writing -----------------------------------------------------------------------------------------
@@ -333,19 +337,46 @@ class JobTable:
             return value
         end = None if timeout_s is None else SYSTEM_CLOCK.monotonic() + timeout_s
         # A reader of this call alone wakes it: what the table reads may be read by another thread meanwhile.
-        with self.news() as news:
+        news = self._idle_news()
+        try:
             while True:
-                value = self.get(key)
-                if value is not None:
-                    return value
-                try:
-                    news.read_next(
-                        None if end is None else max(0, int((end - SYSTEM_CLOCK.monotonic()) * 1000))
-                    )
-                except Timeout:
-                    return self.get(key)
                 for _ in news:
                     pass
+                value = self.get(key)
+                if value is not None:
+                    break
+                news.read_next(
+                    None if end is None else max(0, int((end - SYSTEM_CLOCK.monotonic()) * 1000))
+                )
+        except Timeout:
+            value = self.get(key)
+        except BaseException:
+            news.close()
+            raise
+        self._keep_news(news)
+        return value
+
+    def _idle_news(self) -> Reader[Any]:
+        """A reader of the topic, which an earlier `wait` may have made: attaching is most of its time."""
+        try:
+            self._lock.acquire()
+            if self._idle and self._idle_pid == os.getpid():
+                return self._idle.pop()
+            self._idle, self._idle_pid = [], os.getpid()
+        finally:
+            self._lock.release()
+        return self.news()
+
+    def _keep_news(self, news: Reader[Any]) -> None:
+        try:
+            self._lock.acquire()
+            is_kept = self._idle_pid == os.getpid() and self._producer is not None and len(self._idle) < _IDLE
+            if is_kept:
+                self._idle.append(news)
+        finally:
+            self._lock.release()
+        if not is_kept:
+            news.close()
 
     def _refresh(self) -> None:
         """Apply all messages that are stored by now. Under the lock of threads."""
@@ -395,6 +426,8 @@ class JobTable:
 
     def pop(self, key: str) -> bytes | None:
         """Remove a key and return its value; None if there is none. Of all callers one gets it."""
+        if self.get(key) is None:
+            return None  # without the lock, which others may hold
 
         def step() -> bytes | None:
             value = self.get(key)
@@ -483,8 +516,9 @@ class JobTable:
         """Detach from the topic. The next use attaches again."""
         try:
             self._lock.acquire()
-            closing = (self._producer, self._reader, self._file_lock)
+            closing = (self._producer, self._reader, self._file_lock, *self._idle)
             self._producer = self._reader = self._file_lock = None
+            self._idle = []
         finally:
             self._lock.release()
         for opened in closing:

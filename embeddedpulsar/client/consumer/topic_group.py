@@ -2,7 +2,7 @@
 
 The state of a consumer of several topics or partitions: one `ConsumerCore` for each, used together.
 
-Receiving from several consumers in one thread, those first in the list before the others.
+Receiving from several consumers and readers in one thread, those first in the list before the others.
 """
 
 from __future__ import annotations
@@ -52,9 +52,13 @@ if TYPE_CHECKING:
     from embeddedpulsar._engine.platform.mailbox import Mailbox
     from embeddedpulsar.client.client_context import ClientContext
     from embeddedpulsar.client.consumer.consumer_config import ConsumerConfig, ReaderConfig
+    from embeddedpulsar.client.consumer.reader import Reader
     from embeddedpulsar.client.consumer.topic_pattern import TopicPattern
     from embeddedpulsar.client.partition_watch import WatchedCatalog, WatchedTopic
     from embeddedpulsar.client.transaction import Transaction
+
+    Receiving = Consumer[Any] | Reader[Any]
+    S = TypeVar("S", bound=Receiving)
 
 
 _MANY: Final = 64
@@ -753,7 +757,7 @@ class TurnTimer:
 
 
 class ConsumerSelector:
-    """Receives the messages of several consumers of one client, as ``select`` does for sockets.
+    """Receives the messages of several consumers and readers of one client, as ``select`` does for sockets.
 
     Role: `receive_nowait` looks at the consumers in the order of its argument, so that the order is a
     priority and a consumer that is left out gives nothing. When there is no message, `request_wakeup`
@@ -764,7 +768,7 @@ class ConsumerSelector:
     thread. A consumer that was announced and is not wanted any more must be given to `end_wait`, so that
     another consumer of its subscription is woken instead. Use it in the process that made the consumers.
 
-    Not in ``pulsar-client``. The consumers must not have listeners.
+    Not in ``pulsar-client``. The consumers must not have listeners. A reader stands wherever a consumer does.
 
     Example:
         >>> from embeddedpulsar import Client
@@ -782,8 +786,8 @@ class ConsumerSelector:
         (True, False)
     """
 
-    def __init__(self, consumers: Iterable[Consumer[Any]]) -> None:
-        self._targets: Final[dict[Consumer[Any], ListenerTarget]] = {}
+    def __init__(self, consumers: Iterable[Receiving]) -> None:
+        self._targets: Final[dict[Receiving, ListenerTarget]] = {}
         self._received: list[Message[Any]] = []
         self._mailbox: Mailbox | None = None
         self._generation = -1
@@ -791,14 +795,14 @@ class ConsumerSelector:
         for consumer in consumers:
             self.add(consumer)
 
-    def add(self, consumer: Consumer[Any]) -> None:
+    def add(self, consumer: Receiving) -> None:
         """Add a consumer. Does nothing if it was added before."""
         if consumer not in self._targets:
             consumer._receiver.check()
             self._targets[consumer] = consumer._receiver.target(consumer, self._keep)
             self._mailbox = consumer._receiver.mailbox
 
-    def remove(self, consumer: Consumer[Any]) -> None:
+    def remove(self, consumer: Receiving) -> None:
         """Remove a consumer, which may be closed. Does nothing if it was not added."""
         target = self._targets.pop(consumer, None)
         if target is not None:
@@ -807,7 +811,7 @@ class ConsumerSelector:
     def _keep(self, _: object, message: Message[Any]) -> None:
         self._received.append(message)
 
-    def receive_nowait(self, consumers: Sequence[Consumer[Any]]) -> tuple[Consumer[Any], Message[Any]] | None:
+    def receive_nowait(self, consumers: Sequence[S]) -> tuple[S, Message[Any]] | None:
         """Return the first message of the first consumer that has one, with that consumer; None if none has.
 
         Raises:
@@ -828,7 +832,7 @@ class ConsumerSelector:
                 raise AlreadyClosed(target.closed_text)
         return None
 
-    def request_wakeup(self, consumers: Sequence[Consumer[Any]]) -> bool:
+    def request_wakeup(self, consumers: Sequence[Receiving]) -> bool:
         """Have this process woken by the next change of one of the consumers.
 
         Returns:
@@ -836,7 +840,7 @@ class ConsumerSelector:
         """
         return all(self._targets[consumer].request_wakeup() for consumer in consumers)
 
-    def wait(self, consumers: Sequence[Consumer[Any]], timeout_s: float | None = None) -> bool:
+    def wait(self, consumers: Sequence[Receiving], timeout_s: float | None = None) -> bool:
         """Sleep until one of the consumers may have a message, or `wake` was called.
 
         Args:
@@ -871,7 +875,7 @@ class ConsumerSelector:
         if self._mailbox is not None:
             self._mailbox.ring_self()
 
-    def end_wait(self, consumers: Iterable[Consumer[Any]]) -> None:
+    def end_wait(self, consumers: Iterable[Receiving]) -> None:
         """Take back `request_wakeup` for consumers whose messages are not wanted now."""
         for consumer in consumers:
             target = self._targets.get(consumer)
