@@ -223,11 +223,118 @@ def celery_application(backend: str, url: str) -> Application:
     return Application(send, lambda count: [round_trip(number) for number in range(count)], work)
 
 
+def faststream_application(backend: str, url: str) -> Application:
+    """FastStream: streams of Redis with a consumer group, or topics. Results are messages, or answers."""
+    from faststream import FastStream
+
+    if backend == REDIS:
+        from faststream.redis import RedisBroker, StreamSub
+
+        broker: Any = RedisBroker(url, logger=None)
+        sources = {
+            name: {"stream": StreamSub(name, group="workers", consumer="one", last_id="0")}
+            for name in STREAMS
+        }
+        place = "stream"
+    else:
+        from embeddedpulsar.frameworks.faststream import EmbeddedPulsarBroker
+
+        broker = EmbeddedPulsarBroker(url, logger=None)
+        sources = {name: {"topic": name, "subscription": "workers"} for name in STREAMS}
+        place = "topic"
+
+    async def nothing(number: int) -> int:
+        COUNTER.count()
+        return number
+
+    async def answer(number: int) -> int:
+        return number
+
+    async def within(program: Callable[[], Any]) -> Any:
+        async with broker:
+            return await program()
+
+    async def send(count: int) -> float:
+        begun = time.perf_counter()
+        for number in range(count):
+            await broker.publish(number, **{place: "numbers"})
+        return time.perf_counter() - begun
+
+    async def round_trips(count: int) -> list[float]:
+        seconds = []
+        for number in range(count):
+            begun = time.perf_counter()
+            await broker.request(number, **{place: "requests"}, timeout=WAIT_S)
+            seconds.append(time.perf_counter() - begun)
+        return seconds
+
+    async def work() -> None:
+        broker.subscriber(**sources["numbers"])(broker.publisher(**{place: "results"})(nothing))
+        broker.subscriber(**sources["requests"])(answer)
+        await FastStream(broker, logger=None).run()
+
+    return Application(
+        lambda count: asyncio.run(within(lambda: send(count))),
+        lambda count: asyncio.run(within(lambda: round_trips(count))),
+        lambda: asyncio.run(work()),
+    )
+
+
+STREAMS = ("numbers", "requests")
+
+
+def django_application(backend: str, url: str) -> Application:
+    """Tasks of Django: django-tasks-rq and a worker of RQ that runs them itself, or a store."""
+    import django
+    from django.conf import settings
+
+    options: dict[str, Any]
+    if backend == REDIS:
+        options = {"BACKEND": "django_tasks_rq.RQBackend"}
+    else:
+        options = {"BACKEND": "embeddedpulsar.frameworks.django.TaskBackend", "OPTIONS": {"path": url}}
+    settings.configure(TASKS={"default": options}, RQ_QUEUES={"default": {"URL": url}}, USE_TZ=True)
+    django.setup()
+    from benchmarks.django_tasks_of_frameworks import nothing
+
+    def send(count: int) -> float:
+        begun = time.perf_counter()
+        for number in range(count):
+            nothing.enqueue(number)
+        return time.perf_counter() - begun
+
+    def round_trip(number: int) -> float:
+        begun = time.perf_counter()
+        result = nothing.enqueue(number)
+        while not result.is_finished:
+            time.sleep(0.0005)
+            result.refresh()
+        return time.perf_counter() - begun
+
+    def work() -> None:
+        if backend == REDIS:
+            import django_rq
+            from rq.worker import SimpleWorker
+
+            worker = django_rq.get_worker(
+                "default", worker_class=SimpleWorker, job_class="django_tasks_rq.Job"
+            )
+            worker.work(logging_level="ERROR")
+        else:
+            from embeddedpulsar.frameworks.django import Worker
+
+            Worker(nothing.get_backend()).run()
+
+    return Application(send, lambda count: [round_trip(number) for number in range(count)], work)
+
+
 APPLICATIONS = {
     "celery": celery_application,
     "taskiq": taskiq_application,
     "dramatiq": dramatiq_application,
     "huey": huey_application,
+    "faststream": faststream_application,
+    "django": django_application,
 }
 
 

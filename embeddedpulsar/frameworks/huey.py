@@ -327,12 +327,11 @@ class EmbeddedPulsarStorage(BaseStorage):  # type: ignore[misc]
 
     def put_data(self, key: str | bytes, value: bytes, is_result: bool = False) -> None:
         """Set the value of a key. That of a task's result expires, if the storage has an ``expire_time``."""
-        name = _data_key(key)
-        if is_result and self._data.get(name) is None:
-            # Whoever takes it finds it alone: two workers put results of one task only if it runs twice.
-            self._data.put(name, value, self._expire_ms)
+        if is_result:
+            # Two workers put results of one task at a time only if it runs twice, and of these one will do.
+            self._data.put_unshared(_data_key(key), value, self._expire_ms)
         else:
-            self._data.put_alone(name, value, self._expire_ms if is_result else None)
+            self._data.put_alone(_data_key(key), value)
 
     def peek_data(self, key: str | bytes) -> Any:
         """Return the value of a key, or `EmptyData`."""

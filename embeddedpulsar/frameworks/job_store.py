@@ -41,6 +41,8 @@ _FINAL: Final = b"F"
 _PASSING: Final = b"P"
 # Readers that are kept for the next `wait`: as many threads as wait at a time, up to this number.
 _IDLE: Final = 16
+# Keys that expired whose removal waits for the next caller that has the lock anyway.
+_EXPIRED: Final = 1000
 # Bytes of new records after which the newest of each key are compacted.
 _COMPACT_AT: Final = 16 << 20
 
@@ -345,9 +347,7 @@ class JobTable:
                 value = self.get(key)
                 if value is not None:
                     break
-                news.read_next(
-                    None if end is None else max(0, int((end - SYSTEM_CLOCK.monotonic()) * 1000))
-                )
+                news.read_next(None if end is None else max(0, int((end - SYSTEM_CLOCK.monotonic()) * 1000)))
         except Timeout:
             value = self.get(key)
         except BaseException:
@@ -465,6 +465,16 @@ class JobTable:
     def put_alone(self, key: str, value: bytes, ttl_ms: int | None = None) -> None:
         """`put`, not in the middle of a step of another caller: a `pop` removes what it returned."""
         self.alone(lambda: self.put(key, value, ttl_ms))
+
+    def put_unshared(self, key: str, value: bytes, ttl_ms: int | None = None) -> None:
+        """`put_alone` of a key that no other caller sets meanwhile: without the lock if it has no value.
+
+        A `pop` of the key takes nothing until the value is there, and then this value.
+        """
+        if self.get(key) is None and len(self._expired) < _EXPIRED:
+            self.put(key, value, ttl_ms)
+        else:
+            self.put_alone(key, value, ttl_ms)
 
     def clear(self, prefix: str = "") -> list[bytes]:
         """Remove all keys that begin so, and return their values in order."""

@@ -84,6 +84,39 @@ def test_waiting_for_a_value(root: str, closing: ExitStack):
         assert [call.result() for call in waiting] == [b"1", b"2"]
 
 
+def test_readers_of_waits_are_kept(root: str, closing: ExitStack):
+    """A wait attaches once and the next one uses the same reader, which has seen what was put in between."""
+    table = table_of(root, closing)
+    for number in range(3):
+        assert table.wait(f"{number}", 0) is None
+        table.put(f"{number}", b"x")
+    (kept,) = table._idle
+    assert table.wait("0", 0) == b"x" and table.wait("no", 0) is None and table._idle == [kept]
+    table.close()
+    assert table._idle == [] and not kept.is_connected()
+
+
+def test_values_of_keys_that_nobody_else_sets(root: str, closing: ExitStack):
+    """They need no lock, unless keys have a value or too much has expired, which is removed then."""
+    mine, other = table_of(root, closing, None), table_of(root, closing, None)
+
+    def put_and_pop() -> tuple[bytes | None, ...]:
+        mine.put_unshared("a", b"1")
+        return other.pop("b"), mine.get("a")
+
+    with ManualClock() as clock, ThreadPoolExecutor(1) as pool:
+        # Another thread, while this one has the lock.
+        assert other.alone(lambda: pool.submit(put_and_pop).result(20)) == (None, b"1")
+        mine.put_unshared("a", b"2")
+        assert other.pop("a") == b"2"
+        for number in range(1000):
+            mine.put_unshared(f"{number}", b"x", 1000)
+        clock.advance(1.0)
+        assert len(mine) == 0 and len(mine._expired) == 1000
+        mine.put_unshared("b", b"3")
+        assert mine._expired == {} and other.items() == {"b": b"3"}
+
+
 def test_a_forked_child_goes_on(root: str, closing: ExitStack):
     """Child and parent use the table that was open before the fork, and agree."""
     table = table_of(root, closing)
