@@ -46,6 +46,7 @@ class Stores:
     def __init__(self, *paths: str) -> None:
         self._before = {path: _read(path) for path in paths}
         self.changes: list[Change] = []
+        self._hidden: list[Change] = []
 
     def end(self, *paths: str) -> None:
         """The writer is done; ``paths`` are files that it made meanwhile: nothing was seen of them before."""
@@ -65,11 +66,20 @@ class Stores:
     def show(self, seen: Sequence[Change]) -> None:
         """Let the reader see these alone."""
         shown = set(seen)
+        self._hidden = [each for each in self.changes if each not in shown]
         _write([(each, each.new if each in shown else each.old) for each in self.changes])
 
     def deliver(self) -> None:
-        """Let the reader see everything."""
-        _write([(each, each.new) for each in self.changes])
+        """Let the reader see the rest. What it stored itself meanwhile stays."""
+        hidden, self._hidden = self._hidden, []
+        known = {path: _read(path) for path in {each.path for each in hidden}}
+        _write(
+            [
+                (each, each.new)
+                for each in hidden
+                if known[each.path][each.offset : each.offset + WORD] == each.old
+            ]
+        )
 
 
 def subsets(units: Sequence[Sequence[Change]]) -> Iterator[list[Change]]:

@@ -55,7 +55,7 @@ from embeddedpulsar._engine.format.journal_record import (
     record_at,
     records,
 )
-from embeddedpulsar._engine.platform import descriptors, disk, failpoints
+from embeddedpulsar._engine.platform import descriptors, disk, failpoints, threads
 from embeddedpulsar.damage import JOURNAL, Damage
 from embeddedpulsar.exceptions import (
     CorruptionError,
@@ -817,14 +817,15 @@ class JournalView:
         try:
             # Without the lock a generation may be replaced while it is read. A result counts if it is
             # whole, or if the word did not change: then what is missing is damage.
-            for _ in range(_ATTEMPTS):
+            for attempt in range(_ATTEMPTS):
                 word = self._word
                 self._has_ended = False
                 follower.damage.clear()
                 with contextlib.suppress(FileNotFoundError):
                     follower.catch_up()
                     is_whole = not follower.damage and (follower.is_settled or self._has_ended)
-                    if is_whole or word == self._word:
+                    # The word may be seen before the bytes.
+                    if is_whole or (word == self._word and not (attempt == 0 and threads.await_stores())):
                         break
                 follower.is_settled = False  # another generation meanwhile: it is read anew
         finally:

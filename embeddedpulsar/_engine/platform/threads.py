@@ -208,7 +208,16 @@ def _machine() -> str:
     return os.uname().machine if hasattr(os, "uname") else os.environ.get("PROCESSOR_ARCHITECTURE", "")
 
 
-REORDERS = _machine().lower() not in _ORDERED
+def reorders(machine: str) -> bool:
+    """Whether processors of that kind show stores, or make loads, in another order than that of the program.
+
+    >>> reorders("x86_64"), reorders("AMD64"), reorders("aarch64"), reorders("riscv64")
+    (False, False, True, True)
+    """
+    return machine.lower() not in _ORDERED
+
+
+REORDERS = reorders(_machine())
 """Whether another processor may see stores of this one in another order, as on aarch64. On x86 it may not; a
 load that runs ahead of an earlier store is all that happens there, and `new_fence` is against that."""
 _locks: Final[Any] = _thread if _is_original(_thread.allocate_lock) else _fresh("_thread")

@@ -37,7 +37,16 @@ from embeddedpulsar._engine.log.journal_file import JournalPlace
 from embeddedpulsar._engine.log.log_opening import FLUSH, INTERVAL, PROCESS
 from embeddedpulsar._engine.log.topic_control import ThrottledCheck
 from embeddedpulsar._engine.log.waiter_slots import WaiterSlots
-from embeddedpulsar._engine.platform import descriptors, disk, failpoints, filesystem, fork, nofollow, timing
+from embeddedpulsar._engine.platform import (
+    descriptors,
+    disk,
+    failpoints,
+    filesystem,
+    fork,
+    nofollow,
+    threads,
+    timing,
+)
 from embeddedpulsar._engine.platform.file_lock import FileLock
 from embeddedpulsar._engine.platform.mailbox import Mailbox
 from embeddedpulsar._engine.platform.peers import Peers
@@ -520,6 +529,8 @@ class SharedTransactions:
                 self.append(command if isinstance(command, record.Commit) else record.Commit(txn_id))
             elif step is _MOVE_DECIDED:
                 words[at + _DECIDED] = words[_JOURNAL] if must_flush else 0
+                if threads.REORDERS:
+                    threads.fence()
                 words[at] = txn_id << TXN_STATE_BITS | _DECIDED_STATE
             elif step is _SHOW_COMMITTED:
                 view[txn_id & MASK] = _COMMITTED

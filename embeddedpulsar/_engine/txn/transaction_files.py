@@ -30,7 +30,7 @@ from embeddedpulsar._engine.format.control import (
     parse_control_header,
 )
 from embeddedpulsar._engine.log.topic_control import ControlFile
-from embeddedpulsar._engine.platform import descriptors, disk, failpoints
+from embeddedpulsar._engine.platform import descriptors, disk, failpoints, threads
 from embeddedpulsar._engine.platform.mapped_file import MappedFile
 from embeddedpulsar._engine.txn.transaction_state import SlotState
 from embeddedpulsar.exceptions import CorruptionError, UnsupportedFormatVersion
@@ -137,8 +137,11 @@ class TransactionControl(ControlFile):
     def read_slot(self, slot: int) -> OpenTransaction | None:
         """What a slot says; None if it is free, or was used again meanwhile."""
         words, at = self.words, _TABLE + _SLOT_WORDS * slot
+        # The first word before the others, and again behind them: in between they were of one transaction.
+        state = int(words[at])
+        threads.keep_order()
         values = words[at : at + _SLOT_WORDS].tolist()
-        state = values[TransactionSlotWord.STATE]
+        threads.keep_order()
         if not state or words[at] >> TXN_STATE_BITS != state >> TXN_STATE_BITS:
             return None
         owner = TransactionSlotWord.OWNER
@@ -185,6 +188,8 @@ class TransactionControl(ControlFile):
             label = transaction.label.encode()[: _LABEL.size].decode(errors="ignore").encode()
             for number, word in enumerate(_LABEL.unpack(label.ljust(_LABEL.size, b"\0"))):
                 words[first + number] = word
+        if threads.REORDERS:
+            threads.fence()  # see `read_slot`
         words[at] = state_word(transaction.txn_id, transaction.state)
 
 

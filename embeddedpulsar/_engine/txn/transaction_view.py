@@ -18,7 +18,7 @@ from embeddedpulsar._engine.format.control import (
     split_journal,
 )
 from embeddedpulsar._engine.log.journal_file import JournalFile, JournalPlace, JournalView, generations
-from embeddedpulsar._engine.platform import timing
+from embeddedpulsar._engine.platform import threads, timing
 from embeddedpulsar._engine.platform.timing import Clock
 from embeddedpulsar._engine.txn.transaction_files import (
     MASK,
@@ -153,6 +153,7 @@ class TransactionView:
         # was seen dead, or late with no process in the lock, is in the journal by now: the second answer is
         # final.
         if outcome is Outcome.ABORTED and self._journal is not None:
+            threads.await_stores()
             outcome = self._byte(txn_id)
             if not outcome.is_final:
                 self._journal.refresh(is_trusted=True)

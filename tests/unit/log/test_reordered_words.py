@@ -10,15 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from embeddedpulsar._engine.filenames import control_path
+from embeddedpulsar._engine.filenames import control_path, journal_path
 from embeddedpulsar._engine.format import control
-from embeddedpulsar._engine.format.control import TopicWord
+from embeddedpulsar._engine.format.control import KIND_TOPIC, TopicWord
 from embeddedpulsar._engine.format.entry import encode_single
+from embeddedpulsar._engine.log.journal_file import JournalPlace, JournalView
 from embeddedpulsar._engine.log.log_view import LogView
 from embeddedpulsar._engine.log.topic_control import TopicControl
 from embeddedpulsar._engine.platform import failpoints, threads, timing
+from embeddedpulsar._engine.platform.file_lock import FileLock
 from embeddedpulsar.exceptions import LockTimeout
 from tests.ledger_site import PREFIX, LedgerSite, send, values
+from tests.support.journal_replica import Recorder, control_words, open_journal
 from tests.support.weak_memory import WORD, Processor, Stores, reordering, samples, subsets
 from tests.unit.log.test_reordered_stores import SMALL
 
@@ -205,3 +208,116 @@ def test_trimming_by_words_of_two_moments(site: LedgerSite):
             read = values(writer, position)
             assert read == [b"4", b"5"]
     assert damage == []
+
+
+# -- journals ------------------------------------------------------------------------------------------------
+
+
+def test_a_commit_word_before_its_records(tmp_path: Path):
+    """Who follows a journal without its lock sees the word, of the records behind the last one any part: it
+    follows what was committed up to the word, whole, and reports no damage."""
+    words, seen_words = control_words(), control_words()
+    journal, _ = open_journal(tmp_path, words)
+    journal.create([(1, b"first")], 0)
+    path = journal_path(str(tmp_path), 1)
+    stores, commits = Stores(path), [words[TopicWord.JOURNAL]]
+    for number in range(4):
+        journal.append([(1, b"%d" % number * 40)], 0)
+        commits.append(words[TopicWord.JOURNAL])
+    stores.end()
+    payloads = [b"first", *(b"%d" % number * 40 for number in range(4))]
+    looked_again = 0
+    with reordering(stores.deliver) as passed:
+        for number, seen in enumerate(samples(stores.changes, 150, seed=3)):
+            known = number % len(commits)
+            recorder = Recorder()
+            view = JournalView(
+                JournalPlace(str(tmp_path), seen_words, TopicWord.JOURNAL, KIND_TOPIC), recorder
+            )
+            seen_words[TopicWord.JOURNAL] = commits[0]
+            stores.show([])
+            assert view.refresh(is_trusted=True)
+            seen_words[TopicWord.JOURNAL] = commits[known]
+            passed.clear()
+            stores.show(seen)
+            assert view.refresh(is_trusted=True)
+            assert recorder.payloads == payloads[: known + 1]
+            assert view.damage == []
+            looked_again += "pause" in passed
+    assert looked_again > 30
+    journal.close()
+
+
+def test_a_replica_behind_the_lock(tmp_path: Path):
+    """Who decides has the lock, behind which word and records are seen: the replica is of all commits."""
+    words = control_words()
+    seen_words = Processor(words)
+    journal, _ = open_journal(tmp_path, words)
+    journal.create([(1, b"first")], 0)
+    other, recorder = open_journal(tmp_path, seen_words)  # type: ignore[arg-type]
+    lock = FileLock(str(tmp_path / "lock"))
+    path = journal_path(str(tmp_path), 1)
+    for number in range(40):
+        older, stores = words[TopicWord.JOURNAL], Stores(path)
+        journal.append([(1, b"%d" % number)], 0)
+        stores.end()
+        seen_words.stored[TopicWord.JOURNAL] = older
+        *_, seen = samples(stores.changes, 1 + number % 3, seed=number)
+
+        def deliver(stores: Stores = stores) -> None:
+            seen_words.stored.clear()
+            stores.deliver()
+
+        with reordering(deliver):
+            stores.show(seen)
+            try:
+                lock.acquire(1.0)
+                other.catch_up()
+            finally:
+                lock.release()
+        assert recorder.payloads == [b"first", *(b"%d" % each for each in range(number + 1))]
+        assert not other.damage
+    for each in (journal, other, lock):
+        each.close()
+
+
+# -- waiting -------------------------------------------------------------------------------------------------
+
+
+def test_a_waiter_that_sees_its_bit_still(site: LedgerSite, tmp_path: Path):
+    """A reader finds without the lock that the tail is where it was, and its wait still announced, though an
+    append took its bit: that one rings it, and behind the ring it sees the tail. No back-stop is needed."""
+    reader = site.open(**SMALL)
+    with LedgerSite(tmp_path, clock=site.clock) as elsewhere:
+        writer = elsewhere.open(**SMALL)
+        idle: list[int] = []
+        reader.waits._on_idle = lambda: idle.append(1)
+        bell = site.mailbox._doorbell
+        wait = bell.wait
+        slept_on = 0
+        for seed in range(60):
+            site.mailbox.glance()
+            tail = reader.tail
+            assert reader.request_ring(tail)
+            stores = Stores(control_path(site.directory))
+            send(writer, b"x")
+            stores.end()
+            *_, seen = samples(stores.changes, 1 + seed % 3, seed=seed)
+
+            def ring_is_seen(timeout_s: float | None, stores: Stores = stores) -> bool:
+                is_rung = wait(timeout_s)
+                if is_rung:  # who has read the byte sees what was stored before it
+                    stores.deliver()
+                return is_rung
+
+            bell.wait = ring_is_seen  # type: ignore[method-assign]
+            with reordering(stores.deliver) as passed:
+                stores.show(seen)
+                reader.waits._moved_at = -1.0
+                assert reader.wait(tail, 30.0)
+                slept_on += not passed
+            stores.deliver()
+            assert reader.tail != tail
+        bell.wait = wait  # type: ignore[method-assign]
+        assert idle == []
+        assert slept_on > 10
