@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import shutil
 import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -49,9 +50,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Take a sample, where one is asked for. Long tests come first, so that no worker is left with one at the
-    end. Skip the tests marked `spark` where there is no Java."""
+    end. Skip the tests marked `spark` where there is no Java, and those of what another system lacks."""
     sample.take(config, items)
     items.sort(key=lambda item: not LONG_FIRST & set(item.nodeid.partition("::")[0].split("/")))
+    if sys.platform != "linux":
+        for item in items:
+            for mark in item.iter_markers("linux"):
+                item.add_marker(pytest.mark.skip(reason=f"Linux alone has {mark.args[0]}"))
     if shutil.which("java") is None:
         for item in items:
             if "spark" in item.keywords:

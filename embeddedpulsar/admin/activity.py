@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 _PAGE: Final = 4096
-_FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
+_FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _SURE_NS: Final = 1_000_000_000
 """A directory that was changed longer ago than this will have another time after the next change."""
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import ctypes
 import gc
 import importlib
 import json
@@ -29,6 +28,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from embeddedpulsar._engine.platform import failpoints
+from tests.support import other_unix
 
 _SERVER = """
 import importlib
@@ -41,7 +41,6 @@ _MOST_BYTES = 1 << 20
 # What an interpreter and its libraries read only when they start.
 _READ_AT_START = ("PYTHON", "LD_", "MALLOC_", "LC_", "LANG")
 
-_libc = ctypes.CDLL(None, use_errno=True)
 _mutex = threading.Lock()
 _servers: dict[int, _Server] = {}
 
@@ -70,7 +69,7 @@ class ForkedProcess:
             subprocess.TimeoutExpired: It runs longer than so many seconds.
         """
         if self.poll() is None and timeout is not None:
-            watched = os.pidfd_open(self.pid)
+            watched = other_unix.pidfd_open(self.pid)
             try:
                 if not select.select([watched], [], [], timeout)[0]:
                     raise subprocess.TimeoutExpired(f"process {self.pid}", timeout)
@@ -126,12 +125,12 @@ class _Server:
 
     def fork(self, request: bytes, descriptors: Sequence[int]) -> int:
         """The process id of a child of this process that has these descriptors as its 0, 1 and 2."""
-        _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        other_unix.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         try:
             socket.send_fds(self._socket, [request], descriptors)
             answer = self._socket.recv(100)
         finally:
-            _libc.prctl(_PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
+            other_unix.prctl(_PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
         assert answer, "the fork server has ended"
         return int(answer)
 

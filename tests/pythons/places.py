@@ -8,6 +8,8 @@ import shlex
 import shutil
 import subprocess
 import sys
+import sysconfig
+import venv
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
@@ -54,6 +56,43 @@ class Installed:
     def run(self, arguments: Sequence[str]) -> subprocess.CompletedProcess[str]:
         """Run Python in the repository; what it prints is shown, and returned."""
         return _shown((str(self._python), *arguments), REPOSITORY)
+
+
+class OtherUnix:
+    """This interpreter by the rules of another Unix (`tests.support.other_unix`).
+
+    A virtual environment of its own, which has all packages of the present one, loads the rules in every
+    process that begins, whatever its environment is.
+    """
+
+    def __init__(self, profile: str, directory: Path | None = None) -> None:
+        self.profile = profile
+        top = directory or REPOSITORY / "build" / f"unix-{profile}"
+        venv.EnvBuilder(symlinks=True, clear=True).create(top)
+        self.python = top / "bin" / "python"
+        place = Path(sysconfig.get_path("purelib", vars={"base": str(top)}))
+        packages = sysconfig.get_path("purelib")
+        (place / "0.pth").write_text(f"import site; site.addsitedir({packages!r})\n")
+        rules = REPOSITORY / "tests" / "support" / "other_unix.py"
+        start = (
+            "import sys, importlib.util as u",
+            f"s = u.spec_from_file_location('tests.support.other_unix', {str(rules)!r})",
+            "m = sys.modules[s.name] = u.module_from_spec(s)",
+            "s.loader.exec_module(m)",
+            f"m.apply({profile!r})",
+        )
+        # The directory is read twice where it has a second name, as on Debian.
+        once = f"exec({'; '.join(start)!r}) if 'tests.support.other_unix' not in sys.modules else None"
+        (place / "1.pth").write_text(f"import sys; {once}\n")
+        for script in Path(sys.executable).parent.iterdir():
+            if not (top / "bin" / script.name).exists() and script.is_file():
+                text = script.read_bytes().replace(os.fsencode(sys.executable), os.fsencode(self.python), 1)
+                (top / "bin" / script.name).write_bytes(text)
+                (top / "bin" / script.name).chmod(0o755)
+
+    def run(self, arguments: Sequence[str]) -> subprocess.CompletedProcess[str]:
+        """Run Python in the repository; what it prints is shown, and returned."""
+        return _shown((str(self.python), *arguments), REPOSITORY)
 
 
 class DebianRoot:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import sys
 
 from embeddedpulsar.exceptions import (
     AccessDeniedError,
@@ -23,8 +24,15 @@ if TYPE_CHECKING:
 # a file's size (RLIMIT_FSIZE, which Python reports as EFBIG because it ignores SIGXFSZ).
 FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 """The file system, or the quota, has no room."""
+_NETBSD_EFTYPE: Final = 79
 WRITE_BITS: Final = stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH
-_OF_ANOTHER_KIND: Final = frozenset(
+LINK_CODES: Final = frozenset(
+    (errno.ELOOP,)
+    if sys.platform in ("linux", "android", "darwin")
+    else (errno.ELOOP, errno.EMLINK, *((_NETBSD_EFTYPE,) if sys.platform.startswith("netbsd") else ()))
+)
+"""What ``open`` says of a symbolic link that is not to be followed: on FreeBSD EMLINK, on NetBSD EFTYPE."""
+_OF_ANOTHER_KIND: Final = LINK_CODES | frozenset(
     (errno.ELOOP, errno.EISDIR, errno.ENOTDIR, errno.ENXIO, errno.ESPIPE, errno.EINVAL)
 )
 """What the system says of a path that leads to something else than a file, or through something else than
@@ -38,6 +46,8 @@ _KINDS: Final = {
 _REMEDIES: Final = {
     errno.ENOENT: "if the topic or the store was removed, open it anew; otherwise run a check of the store",
     errno.EIO: "check the disk (dmesg, smartctl); then copy the store to another disk, or restore a backup",
+    errno.ENAMETOOLONG: "choose a shorter path for the store: below it are some 170 characters more, and the "
+    "system allows 1,024 on macOS and the BSDs, and 4,096 on Linux",
     errno.ESTALE: "mount the file system of the store again",
 }
 _REMEDY: Final = (

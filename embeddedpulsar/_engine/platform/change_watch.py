@@ -47,7 +47,7 @@ class ChangeWatch:
     """
 
     def __init__(self) -> None:
-        self._reader, self._writer = descriptors.opening("cannot make a pipe", os.pipe2, _FLAGS)
+        self._reader, self._writer = descriptors.opening("cannot make a pipe", _pipe)
         self._poller = make_poller()
         self._poller.register(self._reader, _READABLE)
         self._lock = RLock()  # a descriptor that was closed is not written to: its number may be another's
@@ -158,6 +158,14 @@ class ChangeWatch:
             os.close(writer)
         finally:
             lock.release()
+
+
+def _pipe() -> tuple[int, int]:
+    """As ``os.pipe2``, which macOS has not: both ends do not block, and are closed on exec."""
+    reader, writer = os.pipe()
+    os.set_blocking(reader, False)
+    os.set_blocking(writer, False)
+    return reader, writer
 
 
 def _inotify_init(library: Any) -> int:

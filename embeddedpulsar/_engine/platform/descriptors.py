@@ -397,7 +397,11 @@ def _limit_text() -> str:
 
 
 def _in_use() -> str:
-    try:
-        return str(len(os.listdir("/proc/self/fd")) - 1)
-    except OSError:
-        return _limit_text()  # looking takes one, too
+    for directory in ("/proc/self/fd", "/dev/fd"):
+        try:
+            number = len(os.listdir(directory)) - 1
+        except OSError:  # none is left to look with, or there is no such directory
+            continue
+        if number > LOWEST:  # on FreeBSD, /dev/fd has the standard streams alone
+            return str(number)
+    return _limit_text()

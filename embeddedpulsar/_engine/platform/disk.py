@@ -27,7 +27,7 @@ import errno
 import os
 import stat
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from embeddedpulsar._engine.platform import descriptors, failpoints, nofollow
 from embeddedpulsar._engine.platform.access import FULL, access_denied, irregular
@@ -47,6 +47,8 @@ _FOR_FILES: Final = 0o664  # not writable by others: a user that writes a mapped
 _FOR_DIRECTORIES: Final = 0o2775
 _NO_LINKS: Final = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 _IS_SUPPORTED: Final = hasattr(os, "fchown")
+_NAMES_ONLY: Final = sys.platform in ("linux", "android")
+"""Whether the descriptor of `nofollow.named` cannot give rights itself."""
 _UNNAMED: Final = os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC if hasattr(os, "O_TMPFILE") else 0
 _NO_UNNAMED: Final = (*_NO_LINKS, errno.EISDIR, errno.EINVAL, errno.ENOENT, errno.EXDEV)
 """Linux gives ENOENT without /proc, and EISDIR where the file system does not know ``O_TMPFILE``."""
@@ -121,12 +123,14 @@ def _grant_unopened(path: str, rights: Rights, mode: int) -> None:
     try:
         fd = descriptors.calling(what, nofollow.named, above, name)
         try:
-            # ``chmod`` and ``chown`` by the name in /proc change the file that the descriptor names,
-            # whatever has its name now.
+            # ``chmod`` and ``chown`` by the descriptor or, on Linux, by its name in /proc change the file
+            # that the descriptor names, whatever has its name now.
             status, opened = os.fstat(fd), f"/proc/self/fd/{fd}"
-            if os.path.exists(opened):
+            if not _NAMES_ONLY:
+                _grant(fd, status, rights, mode)
+            elif os.path.exists(opened):
                 _grant(opened, status, rights, mode)
-            else:  # no /proc, or none of a process that gave up its rights: what it makes is its own
+            else:  # none of a process that gave up its rights: what it makes is its own
                 os.chmod(name, mode, dir_fd=above)
         finally:
             os.close(fd)
@@ -251,6 +255,12 @@ FULL_FSYNC: int | None = (
     51 if sys.platform == "darwin" else None
 )  # fcntl F_FULLFSYNC: through the drive's cache
 
+FLUSH_MAPS: Callable[[int], object] | None = None
+"""Writes what was stored through maps of an open file: `mapped_file` puts it here where
+``fsync`` does not."""
+_NO_FULL_FSYNC: Final = (errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL, errno.ENOTTY)
+_CANNOT_RESERVE: Final = (errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.ENODEV)
+
 # O_NONBLOCK says nothing of regular files. Without it, opening a FIFO that lies in the place of one waits for
 # a process that writes to it, which never comes.
 _OPEN_FLAGS: Final = (
@@ -264,7 +274,7 @@ _ZEROS: Final = bytes(64 * 1024)
 _PAGE: Final = 4096
 _READ_STEP: Final = 1 << 20
 # Below IOV_MAX, which is 1,024 on Linux.
-_BUFFERS_PER_CALL: Final = 512
+_BUFFERS_PER_CALL: Final = 512 if hasattr(os, "pwritev") else 0  # macOS before 11 has none
 # Beyond so many files, ``sync`` writes them all first, in one go: the flush of each then finds little to do.
 _FLUSHED_SINGLY: Final = 16
 _seek_mutex = system.allocate_lock()
@@ -299,10 +309,7 @@ def _storage_full(e: OSError, what: str) -> StorageFullError:
 
 def path_of(fd: int) -> str | None:
     """The path of an open file, for messages; None where the system does not tell it."""
-    try:
-        return os.readlink(f"/proc/self/fd/{fd}")
-    except OSError:
-        return None
+    return nofollow.name_of(fd) or None
 
 
 class Disk:
@@ -391,40 +398,81 @@ class Disk:
         finally:
             os.close(fd)
 
-    def fallocate(self, fd: int, offset: int, length: int) -> None:
+    def fallocate(self, fd: int, offset: int, length: int, *, in_use: bool = False) -> None:
         """Reserve the blocks of ``[offset, offset + length)``; the file grows if it ends before, and reads
         zeros.
 
-        Keeps what is written there. Where the system cannot reserve, zeros are written: then no other process
-        may write in that range meanwhile.
+        Keeps what is written there. Where the system cannot reserve, zeros are written.
+
+        Args:
+            in_use: whether other processes may write in the range meanwhile. Then zeros are written behind
+                the end of the file alone.
 
         Raises:
             StorageFullError: no room; nothing of the range counts as reserved.
         """
-        if length <= 0:
+        if length <= 0 or self._reserve(fd, offset, length):
             return
         try:
-            if HAS_POSIX_FALLOCATE:
-                os.posix_fallocate(fd, offset, length)
+            if in_use:
+                self._append_zeros(fd, offset + length)
             else:
                 self._write_zeros(fd, offset, offset + length)
         except OSError as e:
             _raise_if_full(e, f"cannot reserve {length} bytes")
             raise
 
+    def _reserve(self, fd: int, offset: int, length: int) -> bool:
+        """`fallocate` by the system. False where it cannot: on macOS, and on ZFS of FreeBSD."""
+        if not HAS_POSIX_FALLOCATE:
+            return False
+        try:
+            os.posix_fallocate(fd, offset, length)
+        except OSError as e:
+            if e.errno in _CANNOT_RESERVE:
+                return False
+            _raise_if_full(e, f"cannot reserve {length} bytes")
+            raise
+        return True
+
+    def _append_zeros(self, fd: int, size: int) -> None:
+        """Let a file have at least ``size`` bytes. What is appended is never put over anything; if other
+        processes do the same meanwhile, the file may become longer than that."""
+        missing = size - os.fstat(fd).st_size
+        if missing <= 0:
+            return
+        import fcntl  # here alone, as in `fsync`: Windows has none
+
+        flags = fcntl.fcntl(fd, fcntl.F_GETFL)
+        try:
+            fcntl.fcntl(fd, fcntl.F_SETFL, flags | os.O_APPEND)
+            while missing > 0:
+                os.write(fd, memoryview(_ZEROS)[:missing])
+                missing = size - os.fstat(fd).st_size
+        finally:
+            fcntl.fcntl(fd, fcntl.F_SETFL, flags)
+
     def _write_zeros(self, fd: int, start: int, end: int) -> None:
         while start < end:
-            # Page by page below the end of the file: a page that has anything in it is allocated
-            # already and may be in use. Only pages of zeros are written, which allocates them and
-            # changes nothing.
-            page_end = min(end, start - start % _PAGE + _PAGE)
-            size = os.fstat(fd).st_size
-            if start >= size:  # beyond the end there is nothing to keep
-                page_end = min(end, start + len(_ZEROS))
-                self._pwrite_zeros(fd, start, page_end)
-            elif not any(self.pread(fd, page_end - start, start)):
-                self._pwrite_zeros(fd, start, page_end)
-            start = page_end
+            # Beyond the end of the file there is nothing to keep. Below it, 64 KiB of zeros are written at
+            # once; of others, page by page: a page that has anything in it is allocated already and may be
+            # in use. Only zeros are written over, which allocates them and changes nothing.
+            upto = min(end, start + len(_ZEROS))
+            data = self.pread(fd, upto - start, start)
+            if not data or data == _ZEROS[: len(data)]:
+                self._pwrite_zeros(fd, start, upto)
+            else:
+                self._write_zero_pages(fd, start, data)
+                upto = start + len(data)
+            start = upto
+
+    def _write_zero_pages(self, fd: int, start: int, data: bytes) -> None:
+        at = 0
+        while at < len(data):
+            page_end = min(len(data), at + _PAGE - (start + at) % _PAGE)
+            if data[at:page_end] == _ZEROS[: page_end - at]:
+                self._pwrite_zeros(fd, start + at, start + page_end)
+            at = page_end
 
     def _pwrite_zeros(self, fd: int, start: int, end: int) -> None:
         while start < end:
@@ -487,11 +535,12 @@ class Disk:
 
     def fsync(self, fd: int, path: str) -> None:
         """Flush bytes and attributes of the file. ``path`` is its present name, for messages and fakes."""
-        # On macOS ``fsync`` leaves the bytes in the cache of the drive.
+        # On macOS ``fsync`` leaves the bytes in the cache of the drive, and what was stored through maps in
+        # memory.
         if FULL_FSYNC is not None:
-            import fcntl
-
-            fcntl.fcntl(fd, FULL_FSYNC)
+            if FLUSH_MAPS is not None:
+                FLUSH_MAPS(fd)
+            _full_fsync(fd, FULL_FSYNC)
         else:
             os.fsync(fd)
 
@@ -533,7 +582,10 @@ class Disk:
             os.close(fd)
 
     def _flush_directory(self, fd: int) -> None:
-        os.fsync(fd)
+        if FULL_FSYNC is not None:
+            _full_fsync(fd, FULL_FSYNC)
+        else:
+            os.fsync(fd)
 
     def replace(self, src: str, dst: str) -> None:
         """Rename, replacing ``dst``, in one step."""
@@ -607,6 +659,18 @@ class Disk:
             self.fsync_dir(os.path.dirname(path) or ".")
         if failpoints.ACTIVE:
             failpoints.hit("document:directory_synced")
+
+
+def _full_fsync(fd: int, command: int) -> None:
+    """``fsync`` through the cache of the drive, or as far as the file system can."""
+    import fcntl
+
+    try:
+        fcntl.fcntl(fd, command)
+    except OSError as e:
+        if e.errno not in _NO_FULL_FSYNC:
+            raise
+        os.fsync(fd)  # FAT and other foreign file systems have no better
 
 
 def _pwrite(fd: int, data: Buffer, offset: int) -> int:

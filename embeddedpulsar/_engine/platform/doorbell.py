@@ -9,10 +9,12 @@
 epoll takes registrations while another thread sleeps in it, and is itself a descriptor an asyncio loop can
 watch; with poll() the sleeper must be rung to see a new descriptor.
 
-The doorbell where FIFOs do not exist: a small file that is written to ring it and read to notice that.
+The doorbell where FIFOs do not exist, or cannot be locked: a small file that is written to ring it. Of the
+systems with FIFOs, Linux alone locks them; on macOS and the BSDs ``flock`` refuses one.
 
-Slower (a look every 50 us at first, every 20 ms after a tenth of a second of silence) and not quite free when
-idle, but it needs nothing but files and ``flock``.
+* With kqueue, the kernel wakes the owner when the file is written, and tells of the end of other processes.
+* Without, the owner reads the file from time to time: every 50 us at first, every 20 ms after a tenth of a
+  second of silence. This is slower, and not quite free when idle, but needs nothing but files and ``flock``.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ import contextlib
 import errno
 import os
 import stat
+import sys
 from collections import deque
 
 from embeddedpulsar._engine.platform import descriptors, disk, filesystem, lease, nofollow
@@ -30,7 +33,7 @@ from embeddedpulsar.exceptions import DescriptorLimitError
 from embeddedpulsar.records import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from typing import Final
+    from typing import Any, Final, Self
 
 _READ_FLAGS: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW
 _WRITE_FLAGS: Final = os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -414,17 +417,21 @@ class FifoDoorbell:
 
 
 def open_doorbell(clients_dir: str, roll: str = "") -> FifoDoorbell | PollingDoorbell:
-    """The doorbell of this process: a FIFO, or a file that is polled where there are no FIFOs."""
+    """The doorbell of this process: a FIFO where one can be locked, or a file, which kqueue watches where it
+    is, and which is polled elsewhere."""
     with contextlib.ExitStack() as undo:
         liveness = Liveness(clients_dir, roll)
         undo.callback(liveness.close)
-        bell: FifoDoorbell | PollingDoorbell
-        try:
-            bell = FifoDoorbell.create(clients_dir, liveness)
-        except (AttributeError, OSError) as e:
-            if not means_no_fifos(e):
-                raise
-            bell = PollingDoorbell.create(clients_dir, liveness)
+        bell: FifoDoorbell | PollingDoorbell | None = None
+        if _CAN_LOCK_FIFOS:
+            try:
+                bell = FifoDoorbell.create(clients_dir, liveness)
+            except (AttributeError, OSError) as e:
+                if not means_no_fifos(e):
+                    raise
+        if bell is None:
+            kind = PollingDoorbell if system.kqueue is None else QueueDoorbell
+            bell = kind.create(clients_dir, liveness)
         undo.pop_all()
         return bell
 
@@ -434,7 +441,11 @@ _SHORTEST_NAP_S: Final = 50e-6
 _LONGEST_NAP_S: Final = 0.02
 _GROWTH: Final = 1.25
 _PROBE_EVERY_S: Final = 0.05
-TOKEN_SIZE: Final = 8
+_PROBE_ALL_S: Final = 1.0
+"""So often the kernel's word on the processes that live is checked."""
+_MOST_EVENTS: Final = 64
+_CAN_LOCK_FIFOS: Final = sys.platform in ("linux", "android")
+TOKEN_SIZE: Final = lease.TOKEN_SIZE
 
 
 def means_no_fifos(error: Exception) -> bool:
@@ -464,6 +475,7 @@ def _make_file(path: str) -> int:
     fd = descriptors.opening(what, nofollow.open_file, path, _FLAGS, rights.file_mode)
     if lease.try_hold(fd, path):
         disk.grant_file(fd, rights)
+        lease.name_owner(fd)
         return fd
     os.close(fd)
     with contextlib.suppress(FileNotFoundError):
@@ -472,9 +484,11 @@ def _make_file(path: str) -> int:
 
 
 class PollingDoorbell:
-    """Same contract as `FifoDoorbell`; the file is the lease too."""
+    """Same contract as `FifoDoorbell`; the file is the lease too.
 
-    loop_fd: Final = -1
+    Invariants: the file is written to only under the lock that closing it takes, so a ring never lands in an
+    unrelated file that reused its number.
+    """
 
     def __init__(self, path: str, uuid: bytes, fd: int, liveness: Liveness) -> None:
         self.path = path
@@ -484,12 +498,19 @@ class PollingDoorbell:
         self._clients_dir = os.path.dirname(path)
         self._home = lease.identity(os.path.dirname(self._clients_dir))
         self._fd = fd
-        self._heard = b""
+        self._heard = bytes(TOKEN_SIZE)  # as in a new file
         self._watched: dict[bytes, None] = {}
         self._probed_at = 0.0
+        self._owner: Final = os.getpid()
+        self._lock = RLock()  # guards the number of the file
+
+    @property
+    def loop_fd(self) -> int:
+        """Nothing tells a loop of a ring: -1."""
+        return -1
 
     @classmethod
-    def create(cls, clients_dir: str, liveness: Liveness | None = None) -> PollingDoorbell:
+    def create(cls, clients_dir: str, liveness: Liveness | None = None) -> Self:
         liveness = liveness or Liveness(clients_dir)
         while True:
             uuid = os.urandom(16)
@@ -500,8 +521,12 @@ class PollingDoorbell:
                 return cls(path, uuid, fd, liveness)
 
     def ring(self) -> None:
-        if self._fd >= 0:
-            ring_file(self._fd)
+        try:
+            self._lock.acquire()
+            if self._fd >= 0:
+                ring_file(self._fd)
+        finally:
+            self._lock.release()
 
     def wait(self, timeout_s: float | None) -> bool:
         """Look, nap, look again, ever more slowly, until there is news or the timeout."""
@@ -580,7 +605,234 @@ class PollingDoorbell:
             self.abandon()
 
     def abandon(self) -> None:
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
+        if self._owner != os.getpid():  # a thread that does not exist in this forked child may hold it
+            self._lock = RLock()
+        try:
+            self._lock.acquire()
+            fd, self._fd = self._fd, -1
+            if fd >= 0:
+                os.close(fd)
+            self.liveness.close()
+        finally:
+            self._lock.release()
+
+
+class _Queue:
+    """A kqueue. In a forked child there is none, and its number may be that of another file."""
+
+    def __init__(self) -> None:
+        self._names: Final = system.polls
+        self._kqueue: Final = system.kqueue()
+        self._owner: Final = os.getpid()
+        self.fd: int = self._kqueue.fileno()
+
+    def watch_file(self, fd: int, what: int) -> None:
+        """Tell of the open file, until it is closed. ``what`` are numbers of ``KQ_NOTE_``."""
+        names = self._names
+        # Cleared when it is reported: else a file that was written once would end every sleep.
+        self._change(fd, names.KQ_FILTER_VNODE, names.KQ_EV_ADD | names.KQ_EV_CLEAR, what)
+
+    def watch_process(self, pid: int) -> bool:
+        """Tell of the end of a process; False if the system does not know it, or does not tell."""
+        names = self._names
+        try:
+            self._change(pid, names.KQ_FILTER_PROC, names.KQ_EV_ADD | names.KQ_EV_ONESHOT, names.KQ_NOTE_EXIT)
+        except OSError as e:
+            if descriptors.is_shortage(e):
+                raise
+            return False
+        return True
+
+    def unwatch_process(self, pid: int) -> None:
+        """Tell of it no more."""
+        with contextlib.suppress(OSError):  # it has ended
+            self._change(pid, self._names.KQ_FILTER_PROC, self._names.KQ_EV_DELETE, 0)
+
+    def _change(self, ident: int, kind: int, flags: int, what: int) -> None:
+        self._kqueue.control([self._names.kevent(ident, kind, flags, what)], 0, 0)
+
+    def events(self, timeout_s: float | None) -> list[tuple[int, bool]]:
+        """Sleep until the kernel reports something: descriptors of files, and pids of processes (True)."""
+        kind = self._names.KQ_FILTER_PROC
+        return [
+            (int(event.ident), event.filter == kind)
+            for event in self._kqueue.control(None, _MOST_EVENTS, timeout_s)
+        ]
+
+    def close(self) -> None:
+        if self._owner == os.getpid():
+            self._kqueue.close()
+        else:
+            _inherited.append(self._kqueue)
+
+
+_inherited: Final[list[Any]] = []
+"""Those of the parent of this process. To end one would close its number, which is another file's here."""
+
+
+class QueueDoorbell(PollingDoorbell):
+    """Same contract as `FifoDoorbell`: kqueue tells when the file is written, when the lease of another
+    process is removed (it closed the store), and when a process ends (its lease names the pid).
+
+    What it reports is a hint: `Liveness` has the last word. All leases are looked at once a second in a wait,
+    and those of which the kernel does not tell, as of a process in another jail, every 50 ms.
+
+    Invariants: a watched process is in ``_watched``, and in ``_unheard`` if the kernel does not tell of it.
+    Callers: as of `FifoDoorbell`.
+    """
+
+    def __init__(self, path: str, uuid: bytes, fd: int, liveness: Liveness) -> None:
+        super().__init__(path, uuid, fd, liveness)
+        self._queue: Final = descriptors.opening(f"cannot watch {path}", _Queue)
+        self._leases: dict[bytes, tuple[int, int]] = {}  # of a watched process: its open lease, and its pid
+        self._unheard: set[bytes] = set()
+        self._asked_at = 0.0
+        self._hear_rings()
+
+    def _hear_rings(self) -> None:
+        names = system.polls
+        self._queue.watch_file(self._fd, names.KQ_NOTE_WRITE | names.KQ_NOTE_EXTEND)
+
+    @property
+    def loop_fd(self) -> int:
+        """A descriptor that is readable while a ring or a death is pending; for `loop.add_reader`."""
+        return self._queue.fd
+
+    def wait(self, timeout_s: float | None) -> bool:
+        """As `FifoDoorbell.wait`."""
+        deadline = None if timeout_s is None else system.monotonic() + timeout_s
+        pause_s: float | None = 0.0
+        # The queue first, the file second: a ring between the two is in the queue, and ends the next sleep.
+        while self._fd >= 0:
+            is_any_dead = self._hear(pause_s)
+            if self._listen() or self._probe() or is_any_dead:
+                return True
+            pause_s = _PROBE_EVERY_S if self._unheard else _PROBE_ALL_S if self._watched else None
+            if deadline is not None:
+                remaining_s = deadline - system.monotonic()
+                if remaining_s <= 0:
+                    return False
+                pause_s = remaining_s if pause_s is None else min(pause_s, remaining_s)
+        return False
+
+    def _hear(self, timeout_s: float | None) -> bool:
+        """Sleep until the kernel tells something. Returns whether a process died."""
+        is_any_dead = False
+        for number, is_pid in self._queue.events(timeout_s):
+            if number == self._fd and not is_pid:
+                continue  # a ring
+            try:
+                self._lock.acquire()
+                for uuid, numbers in list(self._leases.items()):
+                    if number == numbers[is_pid]:
+                        is_any_dead = self._confirm(uuid, is_pid) or is_any_dead
+            finally:
+                self._lock.release()
+        return is_any_dead
+
+    def _confirm(self, uuid: bytes, is_pid: bool) -> bool:
+        """Whether a process is dead of which the kernel told that it ended, or that its lease was removed."""
+        try:
+            is_alive = self.liveness.is_alive(uuid)
+        except OSError:
+            is_alive = True  # unknown now: asked again
+        if not is_alive:
+            self.dead.append(uuid)  # before it is forgotten: an interrupt between must not lose a death
+        self._drop(uuid)
+        if is_alive:  # its lease was made again; or the pid is that of another process
+            self._watched[uuid] = None
+            if is_pid:
+                self._unheard.add(uuid)
+            else:
+                self._begin_to_watch(uuid)
+        return not is_alive
+
+    def _probe(self) -> bool:
+        now = system.monotonic()
+        if self._watched and now - self._probed_at >= _PROBE_ALL_S:
+            self._probed_at = self._asked_at = now
+            few = list(self._watched)
+        elif self._unheard and now - self._asked_at >= _PROBE_EVERY_S:
+            self._asked_at = now
+            few = list(self._unheard)
+        else:
+            return False
+        is_any_dead = False
+        try:
+            self._lock.acquire()
+            for uuid in few:
+                if uuid in self._watched and not self.liveness.is_alive(uuid):
+                    self.dead.append(uuid)
+                    self._drop(uuid)
+                    is_any_dead = True
+        finally:
+            self._lock.release()
+        return is_any_dead
+
+    def watch(self, uuid: bytes) -> bool:
+        try:
+            self._lock.acquire()
+            if uuid in self._watched:
+                return True
+            if not self.liveness.is_alive(uuid):
+                return False
+            self._watched[uuid] = None
+            self._begin_to_watch(uuid)
+            # Asked again: it may have ended, and its pid have gone to another process, before the kernel
+            # began to watch.
+            if not self.liveness.is_alive(uuid):
+                self._drop(uuid)
+                return False
+        finally:
+            self._lock.release()
+        if uuid in self._unheard:
+            self.ring()  # the thread that sleeps is to look more often
+        return True
+
+    def _begin_to_watch(self, uuid: bytes) -> None:
+        path = lease.lease_path(self._clients_dir, uuid)
+        fd = lease.open_for_reading(path) if nofollow.kind_of(path) == nofollow.FILE else -1
+        if fd < 0:
+            self._unheard.add(uuid)
+            return
+        pid = lease.owner_of(fd)
+        self._leases[uuid] = fd, pid
+        self._queue.watch_file(fd, system.polls.KQ_NOTE_DELETE)
+        if not pid or not self._queue.watch_process(pid):
+            self._unheard.add(uuid)
+
+    def unwatch(self, uuid: bytes) -> None:
+        try:
+            self._lock.acquire()
+            self._drop(uuid)
+        finally:
+            self._lock.release()
+
+    def _drop(self, uuid: bytes) -> None:
+        self._watched.pop(uuid, None)
+        self._unheard.discard(uuid)
+        fd, pid = self._leases.pop(uuid, (-1, 0))
+        if fd < 0:
+            return
+        if pid and all(pid != other for _, other in self._leases.values()):
+            self._queue.unwatch_process(pid)
+        os.close(fd)
+
+    def mend(self) -> bool:
+        try:
+            self._lock.acquire()
+            if not super().mend():
+                return False
+            self._hear_rings()  # the number leads to another file now
+            return True
+        finally:
+            self._lock.release()
+
+    def abandon(self) -> None:
+        super().abandon()
+        self._queue.close()
+        leases, self._leases = self._leases, {}
+        self._watched.clear()
+        self._unheard.clear()
+        for fd, _ in leases.values():
             os.close(fd)
-        self.liveness.close()

@@ -14,6 +14,9 @@ that stays, chosen by its id (`Liveness`): an open-file-description lock far bey
 takes no room. The kernel frees it when the last descriptor of that opening is closed, however the process
 ends; asking takes no lock and half a microsecond. Outside Linux there are no such locks, and the name alone
 decides.
+
+Only Linux locks FIFOs. Elsewhere the lease is a plain file, which is the doorbell as well; it names the pid
+of its owner, for those that want to hear of its end, and for people who look.
 """
 
 from __future__ import annotations
@@ -43,6 +46,9 @@ _SWEEP_FLAGS: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW
 _FLOCK: Final = struct.Struct("@hhqqi4x")  # struct flock: type, whence, start, length, pid
 _ARE_THERE: Final = sys.platform == "linux" and struct.calcsize("P") == 8 and hasattr(fcntl, "F_OFD_SETLK")
 _FLAGS: Final = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
+TOKEN_SIZE: Final = 8
+"""The first bytes of a plain lease; who changes them rings its owner."""
+_OWNER: Final = struct.Struct("<q")  # behind these: the pid of the owner
 _FIRST: Final = 1 << 62  # beyond every byte of the file
 _EVERY: Final = 1 << 61
 
@@ -79,6 +85,35 @@ def open_for_writing(path: str) -> int:
         os.close(fd)
         return -1
     return fd
+
+
+def owner_of(fd: int) -> int:
+    """The pid that a plain lease, open for reading at ``fd``, names; 0 for a FIFO, and where none is named.
+
+    A hint: the number may be used again by now, or be of another container.
+    """
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        return 0
+    data = os.pread(fd, _OWNER.size, TOKEN_SIZE)
+    return int(_OWNER.unpack(data)[0]) if len(data) == _OWNER.size else 0
+
+
+def name_owner(fd: int) -> None:
+    """Let the plain lease open at ``fd`` name this process."""
+    os.pwrite(fd, _OWNER.pack(os.getpid()), TOKEN_SIZE)
+
+
+def open_for_reading(path: str) -> int:
+    """Open a lease to look at it, not to be its owner; -1 when it is gone. Not for a FIFO: a reader would
+    hide the death of its owner.
+
+    Raises:
+        OSError: it cannot be opened (EACCES, EMFILE, a symbolic link).
+    """
+    try:
+        return descriptors.opening(f"cannot open {path}", nofollow.open_file, path, _SWEEP_FLAGS)
+    except FileNotFoundError:
+        return -1
 
 
 def is_lease_mode(mode: int) -> bool:

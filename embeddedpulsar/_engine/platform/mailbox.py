@@ -206,8 +206,8 @@ class Mailbox:
 
     @classmethod
     def create(cls, clients_dir: str | os.PathLike[str], roll: str = "") -> Mailbox:
-        """Make this process's FIFO in ``clients_dir`` and take its lease; polling where there are no FIFOs.
-        On the file ``roll`` it locks a byte as well, see `Liveness`.
+        """Make this process's doorbell in ``clients_dir`` and take its lease, see `open_doorbell`. On the
+        file ``roll`` it locks a byte as well, see `Liveness`.
         """
         return cls(open_doorbell(os.fspath(clients_dir), roll))
 

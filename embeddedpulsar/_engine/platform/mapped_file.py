@@ -21,10 +21,12 @@ import mmap
 import os
 import stat
 import sys
+import weakref
 from collections.abc import Callable
+from functools import partial
 
 from embeddedpulsar._engine.platform import descriptors, disk, fork, nofollow
-from embeddedpulsar._engine.platform.access import irregular
+from embeddedpulsar._engine.platform.access import LINK_CODES, irregular
 from embeddedpulsar._engine.platform.descriptors import late_imports
 from embeddedpulsar._engine.platform.file_lock import LOCK_EX_NB, flock
 from embeddedpulsar.exceptions import CorruptionError, StorageOSError
@@ -42,9 +44,14 @@ _USUAL_MAP_LIMIT: Final = 65_530
 _MAP_FIXED: Final = 0x10
 _MADV_POPULATE_WRITE: Final = 23
 _HAS_POPULATE: Final = sys.platform == "linux" and hasattr(mmap.mmap, "madvise")
-_ANONYMOUS: Final = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0x4000)
+# Python 3.11 does not name it; other systems have it by another number, or something else by this one.
+_NORESERVE: Final = getattr(mmap, "MAP_NORESERVE", 0x4000 if sys.platform == "linux" else 0)
+_ANONYMOUS: Final = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NORESERVE
+_NO_FILE: Final = LINK_CODES | {errno.EISDIR, errno.ENXIO}
 _WORDS_OF_PY_BUFFER: Final = 10
 _calls: _Calls | None = None
+_noted: Final[dict[tuple[int, int], tuple[weakref.ref[mmap.mmap], int]]] = {}
+"""A map of each file and its length, by the device and the inode, where flushes need one."""
 NO_FILE: Final = os.stat_result((0,) * 10)
 """The status of a file that is not there."""
 _marks: Final = itertools.count((1 << 41) + 1)
@@ -125,6 +132,36 @@ def map_file(fd: int, size: int, writable: bool = True) -> mmap.mmap:
             _spoiled.append(mapping)
         raise OSError(code, os.strerror(code))
     return mapping
+
+
+def _note_map(mapping: mmap.mmap, status: os.stat_result, size: int) -> None:
+    """Have `Disk.fsync` write what is stored through a map of this file: macOS leaves it out (POSIX has
+    ``msync`` for it). One map will do, the longest: all share the pages."""
+    disk.FLUSH_MAPS = _flush_maps
+    file = status.st_dev, status.st_ino
+    known = _noted.get(file)
+    if known is None or known[1] <= size or known[0]() is None:
+        _noted[file] = weakref.ref(mapping, partial(_drop_noted, file)), size
+
+
+def _drop_noted(file: tuple[int, int], reference: weakref.ref[mmap.mmap]) -> None:
+    known = _noted.get(file)
+    if known is not None and known[0] is reference:
+        del _noted[file]
+
+
+def _flush_maps(fd: int) -> None:
+    status = os.fstat(fd)
+    known = _noted.get((status.st_dev, status.st_ino))
+    mapping = known[0]() if known is not None else None
+    if mapping is not None:
+        with contextlib.suppress(ValueError):  # it is closed
+            mapping.flush()
+            return
+    # A file that other processes have mapped, or may have.
+    if stat.S_ISREG(status.st_mode) and status.st_size:
+        with mmap.mmap(fd, 0, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ) as whole:
+            whole.flush()
 
 
 class _Calls(NamedTuple):
@@ -242,6 +279,8 @@ class MappedFile:
         what = f"cannot map {path}"
         self._map: mmap.mmap | None
         self._map = descriptors.calling(what, map_file, fd, size, writable)
+        if writable and disk.FULL_FSYNC is not None and fd >= 0:
+            _note_map(self._map, status, size)
         view = memoryview(self._map)
         self.view = view if writable else view.toreadonly()
         self.words = self.view[: size // 8 * 8].cast("Q")
@@ -511,7 +550,7 @@ def _open(path: str, flags: int, create: bool) -> tuple[int, bool]:
     except StorageOSError:
         raise  # it says what is wrong with a directory above
     except OSError as e:
-        if e.errno in (errno.EISDIR, errno.ELOOP, errno.ENXIO):
+        if e.errno in _NO_FILE:
             raise irregular(path, nofollow.status(path).st_mode) from e
         raise
 
@@ -520,13 +559,12 @@ def _grow(fd: int, size: int, *, is_new: bool) -> None:
     # Reserved whole: stores into it cannot fail later for want of room.
     if size <= SMALL_FILE:
         if disk.HAS_POSIX_FALLOCATE or os.fstat(fd).st_size < size:
-            disk.DISK.fallocate(fd, 0, size)  # also finishes what a creator that died had begun
+            # Also finishes what a creator that died had begun.
+            disk.DISK.fallocate(fd, 0, size, in_use=True)
     # Several processes may grow it at once. One byte at the end reserves nothing else and never
-    # shrinks.
+    # shrinks: unlike ftruncate it cannot cut a file that another just grew.
     elif not is_new and disk.HAS_POSIX_FALLOCATE and os.fstat(fd).st_size < size:
-        disk.DISK.fallocate(
-            fd, size - 1, 1
-        )  # unlike ftruncate it cannot shrink a file that another just grew
+        disk.DISK.fallocate(fd, size - 1, 1, in_use=True)
     else:
         disk.DISK.truncate_new(fd, size)
 

@@ -7,9 +7,9 @@ the file is opened first, and the call is made relative to that descriptor. What
 nothing.
 
 A directory was reached without a link exactly if the kernel's name of the open directory is the path that was
-asked for. That is one `readlink`, whatever the depth. Where it says otherwise, or cannot be asked (no
-``/proc``, a process that gave up its rights), the path is walked from ``/`` step by step, and the walk names
-the link that it meets.
+asked for. That is one `readlink` in ``/proc``, or one ``fcntl`` on macOS, whatever the depth. Where it says
+otherwise, or cannot be asked (the BSDs, a process that gave up its rights), the path is walked from ``/``
+step by step, and the walk names the link that it meets.
 
 That proof takes twice as long as an opening. A series of calls on files of one directory, as an opening of a
 store or of a topic makes, proves it once (`within`): the directory stays open meanwhile, and what is below it
@@ -23,19 +23,28 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
 import stat as modes
+import sys
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar, copy_context
 
 from embeddedpulsar._engine.platform import fork
+from embeddedpulsar._engine.platform.access import LINK_CODES
 from embeddedpulsar.exceptions import ForeignFileError, StorageOSError
 from embeddedpulsar.records import TYPE_CHECKING, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
     from typing import Final
 
-_SEARCH: Final = getattr(os, "O_PATH", os.O_RDONLY)
+# O_SEARCH is that of macOS, where a directory may have to be passed that this process may not read.
+_SEARCH: Final = getattr(os, "O_PATH", getattr(os, "O_SEARCH", os.O_RDONLY))
+_NAMING: Final = _SEARCH if sys.platform in ("linux", "android") else os.O_RDONLY
+"""To open what was just made, to give it its rights. Elsewhere those are given by the descriptor, and one of
+O_PATH gives none."""
+_GET_PATH: Final = getattr(fcntl, "F_GETPATH", 0)
+_LONGEST_PATH: Final = 1024
 _DIRECTORY: Final = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _STEP: Final = _SEARCH | _DIRECTORY
 _OPEN_NAME: Final = "/proc/self/fd/"
@@ -92,12 +101,28 @@ def open_root(path: str, flags: int = os.O_RDONLY) -> tuple[int, str]:
         OSError: it is not there, no directory, or not to be opened.
     """
     fd = os.open(path, flags | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        name = os.readlink(f"{_OPEN_NAME}{fd}")
-    except OSError:
-        name = ""
+    name = name_of(fd)
     # Another form of the name is of a directory that was removed, or lies beyond the root of this process.
     return fd, name if name.startswith(os.sep) and not name.endswith(_DELETED) else ""
+
+
+def name_of(fd: int) -> str:
+    """The kernel's name of an open file; "" where it does not tell."""
+    try:
+        return os.readlink(f"{_OPEN_NAME}{fd}")
+    except OSError:
+        return _name_elsewhere(fd)
+
+
+def _name_elsewhere(fd: int) -> str:
+    """The name of an open file where there is no ``/proc``: macOS tells it, the BSDs do not."""
+    if not _GET_PATH:
+        return ""
+    try:
+        buffer = fcntl.fcntl(fd, _GET_PATH, bytes(_LONGEST_PATH))
+    except OSError:
+        return ""  # it was removed
+    return os.fsdecode(buffer.partition(b"\0")[0])
 
 
 def link_error(path: str) -> StorageOSError:
@@ -301,7 +326,7 @@ def open_directory(path: str, flags: int = _SEARCH) -> int:
     except NotADirectoryError:
         return _walk(path, flags)  # which says whether it is a link
     except OSError as e:
-        if e.errno != errno.ELOOP:
+        if e.errno not in LINK_CODES:
             raise
         return _walk(path, flags)
     if _is_at(fd, path):
@@ -312,10 +337,7 @@ def open_directory(path: str, flags: int = _SEARCH) -> int:
 
 def _is_at(fd: int, path: str) -> bool:
     """Whether the open file has that path, links followed. False also where the system does not say."""
-    try:
-        return os.readlink(f"{_OPEN_NAME}{fd}") == path
-    except OSError:
-        return False
+    return name_of(fd) == path
 
 
 def _walk(path: str, flags: int) -> int:
@@ -350,7 +372,7 @@ def _step(fd: int, part: str, path: str, flags: int) -> int:
         return os.open(part, flags, dir_fd=fd)
     # Which error a link gives depends on the flags, so the part itself is looked at.
     except OSError as e:
-        if e.errno in (errno.ENOTDIR, errno.ELOOP) and modes.S_ISLNK(
+        if (e.errno == errno.ENOTDIR or e.errno in LINK_CODES) and modes.S_ISLNK(
             os.stat(part, dir_fd=fd, follow_symlinks=False).st_mode
         ):
             raise link_error(path) from None
@@ -379,7 +401,7 @@ def parent(path: str) -> tuple[int, str]:
 
 def named(above: int, name: str) -> int:
     """A descriptor that only names a file of a directory, whatever it is."""
-    return os.open(name, _SEARCH | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=above)
+    return os.open(name, _NAMING | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=above)
 
 
 def open_file(path: str, flags: int, mode: int = 0o600) -> int:
@@ -404,7 +426,7 @@ def open_file(path: str, flags: int, mode: int = 0o600) -> int:
         try:
             name = os.readlink(f"{_OPEN_NAME}{fd}")
         except OSError:
-            name = ""
+            name = _name_elsewhere(fd)
         # Deleted and replaced meanwhile is right as well: it was the file of that name when it was
         # opened.
         if name in (path, path + _DELETED):  # of which another process has put a newer one in its place

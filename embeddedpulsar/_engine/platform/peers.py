@@ -201,8 +201,7 @@ _ID_SIZE: Final = 16
 
 
 class ProcessFacts(NamedTuple):
-    """A process. `pid` is 0 and `program` empty where the system does not tell: outside of Linux, or in
-    another container."""
+    """A process. `pid` is 0 and `program` empty where the system does not tell, as of another container."""
 
     pid: int = 0
     program: str = ""
@@ -243,7 +242,8 @@ def described(holders: Sequence[lease.Holder], own: bytes, clients: str) -> str:
 
 
 def lease_holders(clients: str, is_alive: Callable[[bytes], bool] | None = None) -> dict[bytes, ProcessFacts]:
-    """The processes that live, by the ids of their leases in a directory; reads ``/proc/locks``.
+    """The processes that live, by the ids of their leases in a directory; reads ``/proc/locks`` or, where
+    there is none, what the leases name, and asks ``ps`` for the programs.
 
     The lease of a process that was killed stays until another one removes it; it is left out.
 
@@ -253,6 +253,7 @@ def lease_holders(clients: str, is_alive: Callable[[bytes], bool] | None = None)
             needs the right to write to it.
     """
     holders = _holders()
+    others: dict[bytes, int] = {}
     processes: dict[bytes, ProcessFacts] = {}
     for name in descriptors.names_in(clients) if os.path.isdir(clients) else ():
         try:
@@ -263,9 +264,49 @@ def lease_holders(clients: str, is_alive: Callable[[bytes], bool] | None = None)
                 continue
         except (ValueError, OSError):
             continue  # a leftover, or gone meanwhile
+        if holders is None:
+            others[uuid] = _named_in(path)
+            continue
         pid = _holder_of(status, holders)
         processes[uuid] = ProcessFacts(pid, _program(pid) if pid else "")
+    if others:
+        programs = _programs({pid for pid in others.values() if pid})
+        processes |= {uuid: ProcessFacts(pid, programs.get(pid, "")) for uuid, pid in others.items()}
     return processes
+
+
+def _named_in(path: str) -> int:
+    """The pid that a plain lease names; 0 if it is none, or not to be read."""
+    fd = -1
+    try:
+        fd = lease.open_for_reading(path) if nofollow.kind_of(path) == nofollow.FILE else -1
+        return lease.owner_of(fd) if fd >= 0 else 0
+    except OSError:
+        return 0
+    finally:
+        if fd >= 0:
+            os.close(fd)
+
+
+def _programs(pids: set[int]) -> dict[int, str]:
+    """As `_program`, of several processes, where there is no ``/proc``: what the program ``ps`` prints."""
+    lines = listed_processes("args=", pids)
+    return {pid: _shortened(text.split()) for pid, text in lines.items()}
+
+
+def listed_processes(column: str, pids: set[int]) -> dict[int, str]:
+    """What ``ps`` prints of processes, by their pids; nothing of those that are gone, or if it is missing."""
+    import subprocess  # here and not above: 10 ms, and never needed on Linux
+
+    if not pids:
+        return {}
+    command = ["ps", "-o", "pid=", "-o", column, "-p", ",".join(map(str, sorted(pids)))]
+    try:
+        answer = subprocess.run(command, capture_output=True, timeout=10)
+    except (OSError, subprocess.SubprocessError):
+        return {}
+    lines = [line.split(None, 1) for line in answer.stdout.decode(errors="replace").splitlines()]
+    return {int(line[0]): line[1].strip() for line in lines if len(line) == 2 and line[0].isdigit()}
 
 
 def _holder_of(status: os.stat_result, holders: Mapping[tuple[int, int], int]) -> int:
@@ -282,14 +323,15 @@ def _holder_of(status: os.stat_result, holders: Mapping[tuple[int, int], int]) -
     return pids.pop() if len(pids) == 1 else 0
 
 
-def _holders() -> dict[tuple[int, int], int]:
-    """The pids of those that hold an exclusive ``flock``, by the device and the inode of the file."""
+def _holders() -> dict[tuple[int, int], int] | None:
+    """The pids of those that hold an exclusive ``flock``, by the device and the inode of the file; None where
+    the system does not list them."""
     pids: dict[tuple[int, int], int] = {}
     try:
         with open("/proc/locks", encoding="ascii") as file:
             lines = file.read().splitlines()
     except OSError:
-        return pids
+        return None
     for line in lines:
         fields = line.split()  # "7: FLOCK ADVISORY WRITE 4711 08:01:393217 0 EOF"; waiters have "->"
         if len(fields) >= 6 and fields[1] == "FLOCK" and fields[3] == "WRITE":
@@ -305,6 +347,10 @@ def _program(pid: int) -> str:
             parts = [part.decode(errors="replace") for part in file.read().split(b"\0") if part]
     except OSError:
         return ""
+    return _shortened(parts)
+
+
+def _shortened(parts: list[str]) -> str:
     if not parts:
         return ""
     # Options of the interpreter come first; those with a value of their own are two words. ``-c`` is

@@ -90,7 +90,8 @@ IS_GREEN: Final = not _is_original(_thread.start_new_thread)
 _clocks: Final[Any] = time if _is_original(time.monotonic) and _is_original(time.time_ns) else _fresh("time")
 _sleeps: Final[Any] = time if IS_GREEN or _is_original(time.sleep) else _fresh("time")
 _descriptors: Final[Any] = import_module(os.name)
-_polls: Final[Any] = select if IS_GREEN or hasattr(select, "epoll") else _fresh("select")
+_has_queue = hasattr(select, "epoll") or hasattr(select, "kqueue")
+_polls: Final[Any] = select if IS_GREEN or _has_queue else _fresh("select")
 
 
 class system:
@@ -107,6 +108,8 @@ class system:
     RLock: Any = threading.RLock if IS_GREEN else _thread.RLock
     poll: Any = getattr(_polls, "poll", None)
     epoll: Any = getattr(_polls, "epoll", None)
+    kqueue: Any = getattr(_polls, "kqueue", None)
+    polls: Any = _polls
     select = _polls.select
     # Of pipes that never block. Eventlet's functions in `os` wait where there is nothing to read.
     read: Callable[[int, int], bytes] = _descriptors.read

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from typing import Any, Final
 
 _BOOT_ID_PATH = "/proc/sys/kernel/random/boot_id"
+_SYSCTL_BYTES = 256
 _boot_id: bytes | None = None
 
 
@@ -175,19 +176,39 @@ def _read_text(path: str) -> str:
 
 
 def _sysctl_boot_text() -> str:
-    import subprocess  # here and not above: 10 ms, and never needed on Linux
-
     # macOS has the first, FreeBSD the second.
     for name in ("kern.bootsessionuuid", "kern.boot_id"):
-        try:
-            answer = subprocess.run(
-                ["sysctl", "-n", name], capture_output=True, check=True, text=True, timeout=10
-            )
-        except (OSError, subprocess.SubprocessError):
-            continue
-        if answer.stdout.strip():
-            return answer.stdout.strip()
+        text = _sysctl(name)
+        if text:
+            return text
     return _estimated_boot_text()
+
+
+def _sysctl(name: str) -> str:
+    """A text that the kernel has by that name; empty if it has none."""
+    try:
+        with descriptors.late_imports():
+            import ctypes
+        ask = ctypes.CDLL(None, use_errno=True).sysctlbyname
+    except (ImportError, OSError, AttributeError):  # a Python without ctypes, or a C library without the call
+        return _sysctl_program(name)
+    buffer = ctypes.create_string_buffer(_SYSCTL_BYTES)
+    size = ctypes.c_size_t(_SYSCTL_BYTES)
+    if ask(name.encode(), buffer, ctypes.byref(size), None, ctypes.c_size_t(0)):
+        return ""
+    return str(buffer.value.decode(errors="replace")).strip()
+
+
+def _sysctl_program(name: str) -> str:
+    import subprocess  # here and not above: 10 ms, and never needed on Linux
+
+    try:
+        answer = subprocess.run(
+            ["sysctl", "-n", name], capture_output=True, check=True, text=True, timeout=10
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return answer.stdout.strip()
 
 
 def _windows_boot_text() -> str:  # pragma: no cover - Windows only

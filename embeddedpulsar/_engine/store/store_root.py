@@ -22,7 +22,7 @@ import zlib
 from embeddedpulsar._engine import filenames
 from embeddedpulsar._engine.format.document import KIND_STORE_META, decode_document, encode_document
 from embeddedpulsar._engine.format.frame import FORMAT_VERSION, REVISED_VERSION
-from embeddedpulsar._engine.platform import descriptors, disk, failpoints, filesystem, nofollow
+from embeddedpulsar._engine.platform import descriptors, disk, failpoints, filesystem, nofollow, peers
 from embeddedpulsar._engine.platform.access import Refusal, access_denied
 from embeddedpulsar._engine.platform.filesystem import PRIVATE, DirectoryLease
 from embeddedpulsar._engine.store.catalog import root_layout
@@ -199,16 +199,40 @@ def find_in_memory(url: str) -> str:
         )
     label = _label(url)
     pid = os.getppid()
+    if not os.path.exists("/proc/self/fd"):
+        return _find_by_leases(url, label, pid)
     while pid > 1:
         for path in _open_directories(pid):
             name = os.path.basename(path)
             if name.startswith(label) and len(name) == len(label) + 24 and is_temporary(path):
                 return path
         pid = _parent_of(pid)
-    raise NotAllowedError(
+    raise _not_open(url)
+
+
+def _not_open(url: str) -> NotAllowedError:
+    return NotAllowedError(
         f"neither this process nor one that started it has {url} open; keep a client of it open while it is "
         "read"
     )
+
+
+def _find_by_leases(url: str, label: str, pid: int) -> str:
+    """As `find_in_memory`, where the system does not list open files: by the pids that leases name."""
+    owners: dict[int, str] = {}
+    for place in _places():
+        for name in os.listdir(place):
+            if name.startswith(label) and len(name) == len(label) + 24:
+                path = os.path.join(place, name)
+                with contextlib.suppress(OSError):
+                    facts = peers.lease_holders(root_layout.in_root(path, root_layout.CLIENTS))
+                    owners |= dict.fromkeys((process.pid for process in facts.values()), path)
+    while owners and pid > 1:
+        if pid in owners:
+            return owners[pid]
+        text = peers.listed_processes("ppid=", {pid}).get(pid, "")
+        pid = int(text) if text.isdigit() else 0
+    raise _not_open(url)
 
 
 def room_in_memory(root: str) -> int:

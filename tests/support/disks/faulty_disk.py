@@ -89,10 +89,10 @@ class FaultyDisk(Disk):
             self._step("create_exclusive", path)
             return super().create_exclusive(path)
 
-    def fallocate(self, fd: int, offset: int, length: int) -> None:
+    def fallocate(self, fd: int, offset: int, length: int, *, in_use: bool = False) -> None:
         with naming_full(f"cannot reserve {length} bytes"):
             self._step("fallocate")
-            super().fallocate(fd, offset, length)
+            super().fallocate(fd, offset, length, in_use=in_use)
 
     def truncate_new(self, fd: int, size: int) -> None:
         with naming_full(f"cannot grow a file to {size} bytes"):

@@ -39,9 +39,9 @@ class SmallDisk(Disk):
         if count > 0 and self.used() + count > self.size:
             raise StorageFullError("the small disk is full", errno=errno_codes.ENOSPC)
 
-    def fallocate(self, fd: int, offset: int, length: int) -> None:
+    def fallocate(self, fd: int, offset: int, length: int, *, in_use: bool = False) -> None:
         self._take(length)
-        super().fallocate(fd, offset, length)
+        super().fallocate(fd, offset, length, in_use=in_use)
 
     def pwrite_all(self, fd: int, buffers: Sequence[Buffer], offset: int) -> int:
         self._take(offset + sum(map(len, buffers)) - os.fstat(fd).st_blocks * 512)

@@ -47,10 +47,10 @@ def test_the_last_space_is_used(site: LedgerSite):
     """When the generous step does not fit, the smallest one that holds the entry is tried."""
 
     class NearlyFull(disk.Disk):
-        def fallocate(self, fd: int, offset: int, length: int) -> None:
+        def fallocate(self, fd: int, offset: int, length: int, *, in_use: bool = False) -> None:
             if length > 64 << 10:
                 raise StorageFullError("only 64 KiB at a time here")
-            super().fallocate(fd, offset, length)
+            super().fallocate(fd, offset, length, in_use=in_use)
 
     with disk.use(NearlyFull()):
         ledger = site.open()

@@ -52,8 +52,9 @@ def test_the_device_of_a_path_says_the_same_as_its_mount_point(tmp_path):
 
 
 def test_the_type_is_unknown_without_proc(monkeypatch: pytest.MonkeyPatch):
-    """Then nothing is refused for it."""
+    """And without a program that prints the mounts: then nothing is refused for it."""
     monkeypatch.setattr(filesystem, "MOUNTS_PATH", "/nowhere")
+    monkeypatch.setattr(filesystem, "_IN_ENGLISH", {"PATH": "/nowhere"})
     assert filesystem.filesystem_type("/") is None
     filesystem.check_writable_filesystem("/tmp")
 

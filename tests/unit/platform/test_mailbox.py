@@ -16,19 +16,25 @@ import pytest
 
 from embeddedpulsar import exceptions
 from embeddedpulsar._engine.platform import doorbell, lease
-from embeddedpulsar._engine.platform.doorbell import FifoDoorbell, PollingDoorbell, PollPoller
+from embeddedpulsar._engine.platform.doorbell import FifoDoorbell, PollingDoorbell, PollPoller, QueueDoorbell
 from embeddedpulsar._engine.platform.mailbox import Mailbox
 from embeddedpulsar._engine.platform.peers import Peers
+from embeddedpulsar._engine.platform.threads import system
+from tests.support import other_unix
 from tests.support.clients import wait_until
 
 PROMPT_S = 0.05 + 0.25 + 0.2  # when the alarm goes off, a quarter of a second, and a loaded machine
-KINDS = ("fifo", "fifo without epoll", "polling")
+KINDS = ("fifo", "fifo without epoll", "queue", "polling")
 
 
 def make(kind: str, directory: Path, monkeypatch: pytest.MonkeyPatch) -> Mailbox:
     """A mailbox of one of the kinds."""
     if kind == "polling":
         return Mailbox(PollingDoorbell.create(str(directory)))
+    if kind == "queue":
+        other_unix.with_kqueue(lambda *names: monkeypatch.setattr(*names, raising=False))
+        monkeypatch.setattr(system, "kqueue", other_unix.kqueue)
+        return Mailbox(QueueDoorbell.create(str(directory)))
     if kind == "fifo without epoll":
         monkeypatch.setattr("embeddedpulsar._engine.platform.doorbell.make_poller", PollPoller)
     return Mailbox(FifoDoorbell.create(str(directory)))
@@ -378,7 +384,7 @@ def test_asyncio_loops_hear_rings_and_deaths_without_a_thread(
 ):
     """A loop that was added is called after every ring, and runs the death callbacks."""
     box = make(kind, tmp_path, monkeypatch)
-    other = Mailbox.create(tmp_path)
+    other = Mailbox.create(tmp_path) if kind != "queue" else make(kind, tmp_path, monkeypatch)
     peers = Peers(tmp_path, other)
     dead: list[bytes] = []
 
