@@ -115,9 +115,9 @@ class GroupCommit:
             lock = FileLock(sync_lock_path(directory))
             lock.check_reopened = self._control.check_in_place
             lock.close_others = self._forget_identity  # the byte that shows that it lives ends with the file
-            if self._lock is None:  # no call between this and the store: no other thread can come between
-                self._lock = lock
-            else:
+            # In one step: of two threads that make one, the first one's is that of both.
+            self._lock = vars(self).setdefault("_first_lock", lock)
+            if self._lock is not lock:
                 lock.close()
         return self._lock
 

@@ -854,11 +854,9 @@ class SharedTransactions:
         if self._sync_lock is None:
             lock = FileLock(sync_lock_path(self.directory))
             lock.check_reopened = self.options.check_in_place
-            if (
-                self._sync_lock is None
-            ):  # no call between this and the store: no other thread can come between
-                self._sync_lock = lock
-            else:
+            # In one step: of two threads that make one, the first one's is that of both.
+            self._sync_lock = vars(self).setdefault("_first_sync_lock", lock)
+            if self._sync_lock is not lock:
                 lock.close()
         return self._sync_lock
 

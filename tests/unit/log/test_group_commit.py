@@ -12,7 +12,9 @@ import pytest
 
 from embeddedpulsar._engine.filenames import sync_lock_path
 from embeddedpulsar._engine.format.entry import encode_single
+from embeddedpulsar._engine.log import group_commit
 from embeddedpulsar._engine.platform import disk, failpoints
+from embeddedpulsar._engine.platform.file_lock import FileLock
 from embeddedpulsar.exceptions import PoisonedSegment, StoreGoneError
 from embeddedpulsar.testing.manual_clock import ManualClock, ManualScheduler
 from tests.ledger_site import PREFIX, LedgerSite, send, values
@@ -251,3 +253,21 @@ def test_the_lock_is_made_by_the_first_flush(site: LedgerSite):
     with pytest.raises(StoreGoneError):
         other._commit.wait_durable(1 << 62)
     assert not os.listdir(site.directory)
+
+
+def test_two_threads_make_the_lock_at_once(site: LedgerSite, monkeypatch: pytest.MonkeyPatch):
+    """Wherever another thread comes between, both have the same one, and the other is closed."""
+    commit = site.open(durability="flush")._commit
+    made: list[FileLock] = []
+
+    def make(path: str) -> FileLock:
+        lock = FileLock(path)
+        made.append(lock)
+        if len(made) == 1:
+            assert commit.lock is made[1]  # another thread, which is faster
+        return lock
+
+    monkeypatch.setattr(group_commit, "FileLock", make)
+    assert commit.lock is made[1] and commit.lock is made[1]
+    with pytest.raises(ValueError, match="is closed"):
+        made[0].acquire()

@@ -15,6 +15,8 @@ import pytest
 from embeddedpulsar._engine.format.control import TransactionWord
 from embeddedpulsar._engine.platform import disk, failpoints
 from embeddedpulsar._engine.platform.disk import Disk
+from embeddedpulsar._engine.platform.file_lock import FileLock
+from embeddedpulsar._engine.txn import shared_transactions
 from embeddedpulsar._engine.txn.transaction import JoinedTransaction, Transaction
 from embeddedpulsar._engine.txn.transaction_state import Outcome, PreparedTransaction, SlotState
 from embeddedpulsar.exceptions import (
@@ -328,3 +330,22 @@ def test_what_it_costs_in_calls(tmp_path: Path) -> None:
         assert calls_of(lambda: log.outcome(1)) == 2
         assert calls_of(empty) <= 12
         assert calls_of(one) <= 95
+
+
+def test_two_threads_make_the_sync_lock_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever another thread comes between, both have the same one, and the other is closed."""
+    with Process(tmp_path) as process:
+        shared = process.log._shared
+        made: list[FileLock] = []
+
+        def make(path: str) -> FileLock:
+            lock = FileLock(path)
+            made.append(lock)
+            if len(made) == 1:
+                assert shared._sync_lock_of() is made[1]  # another thread, which is faster
+            return lock
+
+        monkeypatch.setattr(shared_transactions, "FileLock", make)
+        assert shared._sync_lock_of() is made[1] and shared._sync_lock_of() is made[1]
+        with pytest.raises(ValueError, match="is closed"):
+            made[0].acquire()
