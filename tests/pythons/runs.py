@@ -63,8 +63,9 @@ def add_run(run: Run, *, is_again: bool = False) -> None:
 def table() -> str:
     """Return the table in Markdown: a row for each version, a column for each part."""
     runs = {(one.python, one.part): one for one in read_runs()}
+    sizes = ", ".join(f"`{storm}`" for storm in STORMS)
     lines = [
-        "| Python | unit | conformance, properties | processes, crashes | storms |",
+        f"| Python | unit | conformance, properties | processes, crashes | storms: {sizes} |",
         "|---|---|---|---|---|",
     ]
     for python in sorted({python for python, _ in runs}, key=_numbers):
