@@ -229,7 +229,8 @@ def test_long_names(site: Site):
             assert (link.inner_text(), link.text_content()) == (by, by)
             assert link.locator("wbr").count() == by.count("_") - 1
             tops = "link => [...link.childNodes].filter(node => node.data).map(text => {"
-            tops += " const all = document.createRange(); all.selectNode(text); return all.getClientRects().length })"
+            tops += " const all = document.createRange(); all.selectNode(text);"
+            tops += " return all.getClientRects().length })"
             assert set(link.evaluate(tops)) == {1}  # no part goes over two lines
             # The figures are in sight beside it; only the reason is further to the right.
             row = page.page.locator("tr", has=link)

@@ -187,7 +187,7 @@ if __name__ == "__main__":
 
 
 def test_forks_without_threads(store: Path, tmp_path: Path):
-    """A client, an Admin, readers, and producers without statistics have no thread: no fork is warned about."""
+    """A client, an Admin, readers, and producers without statistics have no thread: no fork is warned of."""
     script = tmp_path / "script.py"
     script.write_text(FORKS)
     environment = {**os.environ, "PYTHONPATH": os.getcwd()}

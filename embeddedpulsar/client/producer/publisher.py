@@ -352,8 +352,8 @@ class Publisher:
         return True
 
     def fill_deferred(self, deferred: DeferredBatch) -> None:
-        """A sender found what is deferred full: keep it, or store it if a thread may wait for it. Or the sender
-        came too late for it: send what it added once more."""
+        """A sender found what is deferred full: keep it, or store it if a thread may wait for it. Or the
+        sender came too late for it: send what it added once more."""
         queue, txn = self.queue, deferred.transaction
         is_kept = not deferred.has_callbacks and not txn._is_known
         if is_kept and len(deferred.items) >= deferred.max_messages and deferred.trigger:
