@@ -15,6 +15,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Records and a README of their own."""
     monkeypatch.setattr(runs, "RUNS", tmp_path / "runs.csv")
     monkeypatch.setattr(runs, "README", tmp_path / "README.md")
+    monkeypatch.setattr(runs, "STORMS", ("kill", "types"))
     runs.RUNS.write_text(",".join(Run._fields) + "\n")
     runs.README.write_text(f"before\n{runs.BEGIN}\n{runs.END}\nafter\n")
     return tmp_path
@@ -37,7 +38,7 @@ def test_a_run_takes_the_place_of_the_one_before(place: Path):
     assert runs.README.read_text().splitlines() == [
         "before",
         runs.BEGIN,
-        "| Python | unit | conformance, properties | processes, crashes | storms |",
+        "| Python | unit | conformance, properties | processes, crashes | storms: `kill`, `types` |",
         "|---|---|---|---|---|",
         "| 3.9.1 | 7 passed, 2030-01-04 | not run | not run | not run |",
         "| 3.14.2 | 1,234 passed, 2 failed, 2030-01-02; 1 of these still do | not run | not run "
