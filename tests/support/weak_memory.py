@@ -40,19 +40,20 @@ class Stores:
         paths: the files.
 
     Attributes:
+        before: what the files had, by path.
         changes: the words, in the order of the files.
     """
 
     def __init__(self, *paths: str) -> None:
-        self._before = {path: _read(path) for path in paths}
+        self.before = {path: _read(path) for path in paths}
         self.changes: list[Change] = []
         self._hidden: list[Change] = []
 
     def end(self, *paths: str) -> None:
         """The writer is done; ``paths`` are files that it made meanwhile: nothing was seen of them before."""
-        for path in (*self._before, *paths):
+        for path in (*self.before, *paths):
             new = _read(path)
-            old = self._before.get(path, b"").ljust(len(new), b"\0")
+            old = self.before.get(path, b"").ljust(len(new), b"\0")
             self.changes += [
                 Change(path, at, old[at : at + WORD], new[at : at + WORD])
                 for at in range(0, len(new), WORD)

@@ -111,10 +111,8 @@ class AckRing:
         # nothing counts, and no old acknowledgements under the new epoch.
         words = self.words
         words[RingWord.EPOCH] = 0
-        threads.keep_order()
         failpoints.hit("acks:cleared")
         self._view[8 * RingWord.CUMULATIVE :] = _CLEARED
-        threads.keep_order()
         words[RingWord.EPOCH] = epoch
 
     def store(self, ledger_id: int, entry_id: int) -> None:
@@ -178,13 +176,9 @@ class AckRing:
         # never a place with the index of another.
         words = self.words
         words[slot] = 0
-        if threads.REORDERS:
-            threads.fence()
         words[slot + 1] = index
         if failpoints.ACTIVE:
             failpoints.hit("acks:pair_data")
-        if threads.REORDERS:
-            threads.fence()
         words[slot] = place
 
     def remove(self) -> None:
@@ -250,7 +244,8 @@ def _unchanged(before: bytes, data: bytes) -> bytes:
 
     Its process may live, and store at this moment: it was silent for long, so it is taken for dead. Where
     processors reorder, one reading may have the second word of an old pair with the first of a new one, or
-    old words under a new epoch. What is left out is delivered again.
+    old words under a new epoch. By the second reading all stores have arrived that came before the first,
+    so such words differ. What is left out is delivered again.
     """
     first, second = (memoryview(ring.ljust(RING_SIZE, b"\0")).cast("Q") for ring in (before, data))
     words = [new if old == new else 0 for old, new in zip(first, second, strict=True)]

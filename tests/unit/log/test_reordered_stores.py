@@ -44,7 +44,9 @@ class Scene:
     def publish(self, count: int = KEYED) -> None:
         """The entries that a reader sees in part."""
         for number in range(count):
-            content = EntryContent([b"%d" % number * 9], batched=False, keys=[f"k{number}"])
+            content = EntryContent(
+                [b"%d" % number * 9], batched=False, keys=[f"k{number}"], deliver_at=[number]
+            )
             self.writer.append(encode(content, PREFIX))
         self.stores.end()
         self.tail = self.stores.of(self.ctl, TAIL, TAIL + WORD)
@@ -174,6 +176,7 @@ def test_slots_that_are_not_seen_yet(scene: Scene):
     scene.publish()
     expected = scene.reader().slots(scene.ledger, 0, KEYED + 1)
     flags = scene.reader().flags(scene.ledger, 0, KEYED + 1)
+    assert len(set(flags)) == 2  # one that is not delayed, and those that are
     words = [[change] for change in scene.stores.of(scene.index)]
     assert len(words) == KEYED * SLOT_SIZE // WORD
     assert len(set(expected.key_hashes)) == KEYED + 1
@@ -203,6 +206,8 @@ def test_a_frame_of_a_dead_writer(scene: Scene, monkeypatch: pytest.MonkeyPatch)
             threads, "fence", lambda: fenced.append(Stores(scene.ctl, scene.log, scene.index))
         )
         scene.writer.append(encode_single(b"sent", 1, PREFIX))
+    # One behind the zeros of the frame, and one behind those of the slot.
+    assert len(fenced) >= 2 and not any(fenced[0].before[scene.log][scene.end : scene.end + 400])
     # From the last fence on any order is possible; what was stored before it is seen.
     stores = fenced[-1]
     stores.end()

@@ -191,67 +191,51 @@ def read_twice(path: Path, stores: Stores, seen: list[Change]) -> Unwritten:
     return unwritten
 
 
-@pytest.fixture
-def fenced(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Callable[[], object]]]:
-    """What is called at each fence of a writer; on a machine that reorders."""
-    called: list[Callable[[], object]] = []
-    with reordering():
-        monkeypatch.setattr(threads, "fence", lambda: [call() for call in called])
-        yield called
-        monkeypatch.undo()
-
-
-def test_a_pair_of_words_in_the_ring(tmp_path: Path, fenced: list[Callable[[], object]]):
+def test_a_pair_of_words_in_the_ring(tmp_path: Path):
     """An entry and the index within it are two words. Of a process that is taken for dead and stores on, the
     index of another entry is never taken: what is not whole is delivered again."""
     ring = AckRing.make(str(tmp_path), 3, 7, BOOT)
     path = Path(acks_path(str(tmp_path), 3))
     true_parts, true_ends = set(), set()
-    moments: list[Stores] = []
-    fenced.append(lambda: moments.append(Stores(str(path))))
-    for number in range(6):
-        moments.append(Stores(str(path)))
+    for number in range(8):
         ring.begin_writing()
         ring.end_writing()  # parts are used again, so each place had another pair before
+        stores = Stores(str(path))
         assert ring.note_part(9, number, number, 10)
-        true_parts.add((9, number, number))
         ring.note_cumulative(5, number, number, 8)
+        stores.end()
+        true_parts.add((9, number, number))
         true_ends.add((5, number, number, 8))
-        for moment in moments:
-            # Stores behind a fence are seen after those before it: any of what followed, and later all.
-            moment.changes.clear()
-            moment.end()
-            for seen in subsets([[change] for change in moment.changes]):
-                unwritten = read_twice(path, moment, seen)
-                for (ledger, entry), (bits, size) in unwritten.parts.items():
-                    assert size == 10 and ledger == 9
-                    assert all((9, entry, index) in true_parts for index in range(10) if bits >> index & 1)
-                assert set(unwritten.cumulative) <= true_ends
-        moments.clear()
+        assert len(stores.changes) == 4
+        for seen in subsets([[change] for change in stores.changes]):
+            unwritten = read_twice(path, stores, seen)
+            for (ledger, entry), (bits, size) in unwritten.parts.items():
+                assert size == 10 and ledger == 9
+                assert all((9, entry, index) in true_parts for index in range(10) if bits >> index & 1)
+            assert set(unwritten.cumulative) <= true_ends
 
 
-def test_a_ring_that_begins_again(tmp_path: Path, fenced: list[Callable[[], object]]):
+def test_a_ring_that_begins_again(tmp_path: Path):
     """Acknowledgements of before a seek do not count under the epoch that follows it."""
     ring = AckRing.make(str(tmp_path), 3, 7, BOOT)
     path = Path(acks_path(str(tmp_path), 3))
     for number in range(4):
         ring.store(4, number)
-    moments = [Stores(str(path))]
-    fenced.append(lambda: moments.append(Stores(str(path))))
+    stores = Stores(str(path))
     ring.begin(8)
     ring.store(4, 9)
-    for moment in moments:
-        moment.end()
-        for seen in subsets([[change] for change in moment.changes]):
-            unwritten = read_twice(path, moment, seen)
-            assert unwritten.epoch in (0, 7, 8)
-            if unwritten.epoch == 8:
-                assert unwritten.entries in ([], [(4, 9)])
-    assert read_twice(path, moments[-1], moments[-1].changes).entries == [(4, 9)]
+    stores.end()
+    assert len(stores.changes) == 6
+    for seen in subsets([[change] for change in stores.changes]):
+        unwritten = read_twice(path, stores, seen)
+        assert unwritten.epoch in (0, 7, 8)
+        if unwritten.epoch == 8:
+            assert unwritten.entries in ([], [(4, 9)])
+    assert read_twice(path, stores, stores.changes).entries == [(4, 9)]
 
 
 def test_these_states_need_two_readings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """With one reading, and no fences in the writer, they give an index that was never acknowledged."""
+    """With one reading they give an index that was never acknowledged."""
     ring = AckRing.make(str(tmp_path), 3, 7, BOOT)
     path = Path(acks_path(str(tmp_path), 3))
     ring.note_cumulative(5, 1, 1, 8)

@@ -13,12 +13,19 @@ import pytest
 
 from embeddedpulsar._engine.filenames import control_path
 from embeddedpulsar._engine.format.control import TXN_SLOT_SIZE, TXN_SLOT_TABLE_OFFSET
-from embeddedpulsar._engine.platform import threads
+from embeddedpulsar._engine.platform import failpoints, threads
 from embeddedpulsar._engine.txn.transaction import Participant, Transaction
 from embeddedpulsar._engine.txn.transaction_state import Outcome
 from embeddedpulsar._engine.txn.transaction_view import TransactionView
 from tests.support.weak_memory import Stores, reordering, samples
 from tests.transaction_site import BOOT, Process, topic
+
+
+@pytest.fixture(autouse=True)
+def clear_failpoints() -> Iterator[None]:
+    """None is set for the next test."""
+    yield
+    failpoints.clear()
 
 
 @pytest.fixture
@@ -68,6 +75,24 @@ def test_a_slot_in_any_state(owner: Process, tmp_path: Path):
             stores.deliver()
     assert torn[True] == 0
     assert torn[False] > 50, "without fences it would be seen in parts"
+
+
+def test_the_first_word_of_a_slot_is_stored_last(owner: Process, tmp_path: Path):
+    """When it is opened, and when a durable commit moves it on: whoever sees that word sees the others."""
+    path, moments = control_path(str(tmp_path / "txn")), list[Stores]()
+    owner.begun().abort()
+    with reordering():
+        threads.fence = lambda: moments.append(Stores(path))
+        transaction = owner.begin(label="new")
+        failpoints.set("txn:slot_filled", lambda: moments[-1].end())
+        assert transaction.id
+        failpoints.set("txn:slot_decided", lambda: moments[-1].end())
+        at = TXN_SLOT_TABLE_OFFSET + TXN_SLOT_SIZE * owner.log.control.find(transaction.id)
+        transaction.commit(must_flush=True)
+    ended = [moment for moment in moments if moment.changes]
+    assert len(ended) == 2
+    for moment in ended:
+        assert [change.offset for change in moment.of(path, at, at + TXN_SLOT_SIZE)] == [at]
 
 
 def test_an_undecided_transaction_is_not_given_up(owner: Process, tmp_path: Path):
