@@ -98,6 +98,7 @@ class TopicPart:
         id_column: the same, as an entry of one message has it.
         check_open: raises if the transaction takes no more operations; called under the topic's lock.
         encoder: of its entries; made by the first of them, and of no use after the producer attached again.
+        extras: what a message without options has beside its payload; made likewise.
         entries, first, last: how many are stored, and the positions of the first and the last, as
             `ParticipantFacts` has them.
         end_word: the tail word behind the last.
@@ -108,6 +109,7 @@ class TopicPart:
         "encoder",
         "end_word",
         "entries",
+        "extras",
         "first",
         "id_column",
         "key",
@@ -128,6 +130,7 @@ class TopicPart:
         self.id_column: Final = TRANSACTION.pack(*self.txn_id)
         self.check_open: Final = transaction._engine.check_open
         self.encoder: Any = None
+        self.extras: Any = None
         self.key: Final = key
         self.ledger: Final = ledger
         self.entries = self.first = self.last = self.end_word = 0

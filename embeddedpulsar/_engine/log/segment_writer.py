@@ -337,22 +337,10 @@ class AppendPoint:
     def _is_barred(self, flags: int) -> bool:
         return not self._is_revised and flags & NEEDS_REVISION != 0
 
-    def _check_transaction(self, check_open: Callable[[], object] | None) -> None:
-        """Refuse an entry whose transaction is not open any more, before anything of it is written.
-
-        The transaction may be aborted behind this check: then the entry is one of an aborted transaction.
-        It is committed only when its operations have ended, those of joined processes by a hold of this
-        lock. So no entry is added to a transaction that was committed.
-        """
-        try:
-            if self.bars_transactions:
-                raise NotAllowedError("a non-persistent topic has no part in transactions")
-            if check_open is None:
-                raise ValueError("an entry of a transaction is appended with the check that it is open")
-            check_open()
-        except BaseException:
-            self._words[_OWNER] = 0  # nothing was written, so no repair is due
-            raise
+    def _refuse_transaction(self) -> NoReturn:
+        if self.bars_transactions:
+            raise NotAllowedError("a non-persistent topic has no part in transactions")
+        raise ValueError("an entry of a transaction is appended with the check that it is open")
 
     def _room_for(
         self,
@@ -365,13 +353,22 @@ class AppendPoint:
         """Let an entry of ``size`` bytes be appended that has flags to be looked at, or needs room."""
         is_in_transaction = flags & FLAG_TXN != 0
         if is_in_transaction:
-            self._check_transaction(check_open)
+            # The transaction may be aborted behind this check: then the entry is one of an aborted
+            # transaction. It is committed only when its operations have ended, those of joined processes by a
+            # hold of this lock. So no entry is added to a transaction that was committed.
+            try:
+                if check_open is None or self.bars_transactions:
+                    self._refuse_transaction()
+                check_open()
+            except BaseException:
+                self._words[_OWNER] = 0  # nothing was written, so no repair is due
+                raise
         state = self._state
         if (
             state[1] + size > self._end_stop
             or state[2] + 1 >= self._entry_stop
             or now_ms >= self._time_stop
-            or self._is_barred(flags)
+            or (not self._is_revised and self._is_barred(flags))
         ):
             # A new segment needs an id, perhaps the store's lock: a caller that tries, tries that too.
             room_s = self._timeout_s if timeout_s is None else timeout_s

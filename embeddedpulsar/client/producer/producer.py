@@ -205,6 +205,11 @@ class Producer(ProcessBound, Generic[T]):
             and (sequence_id is None and replication_clusters is None and event_timestamp is None)
             and (deliver_at is None and deliver_after is None and disable_replication is False)
         ):
+            part = getattr(txn, "_parts", _NO_PARTS).get(self._publisher)
+            if part is not None:  # not the first message there; see `Publisher.send_part`
+                sent = part.publisher.send_part(part, content)
+                if sent is not None:
+                    return sent  # type: ignore[no-any-return]
             check_transaction(txn)
             return self._publisher.send(content, None, txn)  # type: ignore[arg-type]
         options = check_options(

@@ -25,6 +25,7 @@ from embeddedpulsar.client.producer.pending_entry import (
     DeferredBatch,
     Event,
     SendCallback,
+    State,
     callback_of,
     item_of,
     payload_of,
@@ -40,7 +41,7 @@ from embeddedpulsar.client.producer.producer_session import (
 )
 from embeddedpulsar.client.producer.send_queue import NO_BATCHES, TURN_S, SendQueue
 from embeddedpulsar.exceptions import AlreadyClosed, InvalidTxnStatusError, LockTimeout, ProducerFenced
-from embeddedpulsar.message_id import MessageId, make
+from embeddedpulsar.message_id import MessageId
 from embeddedpulsar.policies import TopicHeld
 from embeddedpulsar.records import TYPE_CHECKING
 
@@ -216,9 +217,12 @@ class Publisher:
             is_open = PATHS[queue.state][0] and not self.session.is_limited and queue.log.keeper is None
             if is_open:
                 extras = self.extras_of(room, options)
-                sent = None if extras is None else self._send_alone_in(part, value, extras)
-                if sent is not None:
-                    return sent
+                if extras is not None:
+                    columns, flags, key_hash = extras
+                    extras = columns + part.id_column, flags | _TXN_FLAGS | self._alone_flags, key_hash
+                    sent = self._send_alone_in(part, value, extras)
+                    if sent is not None:
+                        return sent
             out, index = queue.store_now(value, None if options == NO_OPTIONS else options, part)
             if out.error is not None:
                 raise out.error
@@ -229,33 +233,71 @@ class Publisher:
             timing.translate(error)
             raise
 
+    def send_part(self, part: TopicPart, value: bytes) -> MessageId | None:
+        """Store a message without options in a transaction in which this producer has its part. Hot.
+
+        Returns:
+            Its id; None if it must be queued.
+        """
+        queue, session = self.queue, self.session
+        if (
+            len(value) > self._txn_limit - len(part.id_column)
+            or queue.state is not State.OPEN
+            or queue.log.keeper is not None
+            or session.is_limited
+            or part.ledger is not session.ledger
+        ):
+            return None
+        try:
+            # The same for each message: made once.
+            extras = part.extras
+            if extras is None:
+                extras = part.extras = (part.id_column, _TXN_FLAGS | self._alone_flags, 0)
+            return self._send_alone_in(part, value, extras)
+        except BaseException as error:
+            part.fail(error)
+            timing.translate(error)
+            raise
+
     def _send_alone_in(self, part: TopicPart, value: bytes, extras: Extras) -> MessageId | None:
         """`send_alone` in a transaction, which has no end while this thread is here."""
         queue = self.queue
         if queue.singles or queue.items:
             return None
-        ids, columns, flags, key_hash = queue.ids, *extras
+        ids, lock = queue.ids, queue.lock.acquire
         try:
-            queue.lock.acquire()
+            lock()
             following = ids.following
             ids.following = following + 1
-            extras = columns + part.id_column, flags | _TXN_FLAGS | self._alone_flags, key_hash
             encoded = fields_with_extras(value, extras, following, self.prefix)
             ledger, entry, _, end_word = self.append_nowait(encoded, queue, None, None, part.check_open)
             ids.last = following
-            part.note_stored(ledger, entry, end_word)
+            # As `TopicPart.note_stored`, without its call.
+            part.last = position = ledger << 32 | entry
+            if not part.entries:
+                part.first = position
+            part.entries += 1
+            part.end_word = end_word  # under this lock entries have rising places
             self.tally += ONE + len(value)
             if self._alone_flags and queue.on_left is not None:
                 queue.on_left()
+            queue.unlock()
         except (DeduplicationSwitched, TopicHeld):
             ids.following = following
+            queue.lock.release()
             return None
         except BaseException:
+            queue.lock.release()
             self.meter.failed(1)
             raise
-        finally:
-            queue.lock.release()
-        return make(ledger, entry, self._alone_index, self.partition, self._alone_count)
+        # `message_id.make`, without its call.
+        sent = _new(MessageId)
+        sent._ledger = ledger
+        sent._entry = entry
+        sent._batch_index = self._alone_index
+        sent._partition = self.partition
+        sent._batch_size = self._alone_count
+        return sent
 
     def enqueue_in(
         self, txn: Transaction, value: bytes, callback: SendCallback | None, options: Options | None
@@ -352,7 +394,7 @@ class Publisher:
         return True
 
     def fill_deferred(self, deferred: DeferredBatch) -> None:
-        """A sender found what is deferred full: keep it, or store it if a thread may wait for it. Or the
+        """A sender found what is deferred full: keep it, or store it if a thread may wait for that. Or the
         sender came too late for it: send what it added once more."""
         queue, txn = self.queue, deferred.transaction
         is_kept = not deferred.has_callbacks and not txn._is_known
