@@ -20,6 +20,7 @@ from embeddedpulsar._engine.format.subscription_record import (
     FreshRun,
     Redeliver,
     TransactionAck,
+    TransactionCommits,
     TransactionEnd,
 )
 from embeddedpulsar._engine.log.position import Position
@@ -308,13 +309,28 @@ class PendingAcksMachine(RuleBasedStateMachine):
             self.through = (one, through)
             self.apply(command)
 
-    @rule(one=st.sampled_from(IDS), is_committed=st.booleans())
-    def end(self, one: tuple[int, int], is_committed: bool) -> None:
+    @rule(ids=st.lists(st.sampled_from(IDS), min_size=2, max_size=3, unique=True))
+    def commit_several(self, ids: list[tuple[int, int]]) -> None:
+        for one in ids:
+            own, through = self.take_out(one)
+            self.acked |= own
+            if through is not None:
+                self.acked |= self.through_messages(through)
+        self.apply(TransactionCommits(tuple(ids), 9))
+        self.settle_owners()
+
+    def take_out(self, one: tuple[int, int]) -> tuple[set[Message], AckedThrough | None]:
+        """What a transaction that ends has pending."""
         own = {message for message, holder in self.held.items() if holder == one}
         self.held = {message: holder for message, holder in self.held.items() if holder != one}
         through = None
         if self.through is not None and self.through[0] == one:
             through, self.through = self.through[1], None
+        return own, through
+
+    @rule(one=st.sampled_from(IDS), is_committed=st.booleans())
+    def end(self, one: tuple[int, int], is_committed: bool) -> None:
+        own, through = self.take_out(one)
         if is_committed:
             self.acked |= own
             if through is not None:

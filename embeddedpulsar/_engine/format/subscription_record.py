@@ -532,6 +532,7 @@ SUMMARY: Final = 12
 EXPIRED: Final = 14
 TRANSACTION_ACK: Final = 16
 TRANSACTION_END: Final = 17
+TRANSACTION_COMMITS: Final = 18
 
 UNDECIDED: Final = 0
 COMMITTED: Final = 1
@@ -595,6 +596,17 @@ TRANSACTION_END_BODY: Final = struct.Struct(
     "Q"  # 16 time_ms: when it ended, since the epoch
     "I"  # 24 outcome: 1 committed, 2 aborted
     "I"  # 28 reserved, 0
+)
+TRANSACTION_COMMITS_HEADER: Final = struct.Struct(
+    "<"
+    "Q"  # 0  time_ms: when this was found out, since the epoch
+    "I"  # 8  count of transactions that follow
+    "I"  # 12 reserved, 0
+)
+COMMITTED_ID: Final = struct.Struct(
+    "<"
+    "Q"  # 0  most significant half of the transaction's id
+    "Q"  # 8  least significant half
 )
 CHECKPOINT_BODY: Final = struct.Struct(
     "<"
@@ -696,6 +708,13 @@ class TransactionEnd(NamedTuple):
 
     transaction: TransactionId
     outcome: int
+    time_ms: int
+
+
+class TransactionCommits(NamedTuple):
+    """Several transactions committed; what is pending of them is acknowledged."""
+
+    transactions: tuple[TransactionId, ...]
     time_ms: int
 
 
@@ -801,6 +820,20 @@ def _decode_transaction_end(payload: Buffer) -> TransactionEnd:
     return TransactionEnd((most, least), outcome, time_ms)
 
 
+def _encode_transaction_commits(command: TransactionCommits) -> bytes:
+    parts = [TRANSACTION_COMMITS_HEADER.pack(command.time_ms, len(command.transactions), 0)]
+    parts += [COMMITTED_ID.pack(*transaction) for transaction in command.transactions]
+    return b"".join(parts)
+
+
+def _decode_transaction_commits(payload: Buffer) -> TransactionCommits:
+    time_ms, count, _ = unpack(TRANSACTION_COMMITS_HEADER, payload, "subscription")
+    start = TRANSACTION_COMMITS_HEADER.size
+    size = len(payload) - start
+    require(count * COMMITTED_ID.size == size, f"{count} transactions in {len(payload)} bytes")
+    return TransactionCommits(tuple(COMMITTED_ID.iter_unpack(payload[start:])), time_ms)
+
+
 RECORDS.add(CREATE, Create, _encode_create, _decode_create)
 RECORDS.add(ATTACH, Attach, encode_attach, decode_attach)
 RECORDS.add(DETACH, Detach, encode_detach, decode_detach)
@@ -811,6 +844,7 @@ RECORDS.add(REDELIVER, Redeliver, encode_redeliver, decode_redeliver)
 RECORDS.add(SUMMARY, Summary, lambda command: command.content, lambda payload: Summary(bytes(payload)))
 RECORDS.add(TRANSACTION_ACK, TransactionAck, _encode_transaction_ack, _decode_transaction_ack)
 RECORDS.add(TRANSACTION_END, TransactionEnd, _encode_transaction_end, _decode_transaction_end)
+RECORDS.add(TRANSACTION_COMMITS, TransactionCommits, _encode_transaction_commits, _decode_transaction_commits)
 RECORDS.add_fixed(ACK_CUMULATIVE, AckCumulative, CUMULATIVE_BODY)
 RECORDS.add_fixed(SEEK, Seek, POSITION_BODY)
 RECORDS.add_fixed(CLAMP, Clamp, POSITION_BODY)

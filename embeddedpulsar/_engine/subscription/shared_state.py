@@ -153,7 +153,7 @@ class OpenRange:
         for command in commands:
             if type(command) in _HARMLESS:
                 continue
-            if type(command) is record.TransactionEnd and state.pending_acks.last_touched < read:
+            if type(command) in _ENDS and state.pending_acks.last_touched < read:
                 continue  # what it acknowledges, or gives back, lies before what was taken
             if type(command) is record.TransactionAck and command.through is None:
                 command = command.ack
@@ -264,6 +264,7 @@ class Summaries:
 
 CHECKPOINT_EVERY: Final = 1000
 """Commands between checkpoints, by which replicas notice that they disagree."""
+_ENDS: Final = (record.TransactionEnd, record.TransactionCommits)
 _VOIDING: Final = frozenset(
     (record.Create, record.Attach, record.Detach, record.Seek, record.Limits, record.TransactionEnd)
 )
@@ -322,7 +323,7 @@ class SharedState:
         self._is_published = True
         # Ends of transactions that are applied to the replica, and written by the next commit. They are of no
         # use once the commit word is another than it was then.
-        self._ends: Sequence[record.TransactionEnd] = ()
+        self._ends: Sequence[record.Command] = ()
         self._ends_word = 0
         place = JournalPlace(
             directory,
@@ -407,11 +408,14 @@ class SharedState:
 
     # -- transactions ------------------------------------------------------------------------------
 
-    def transact(self, body: Callable[[SubscriptionState], R], *, is_flushed: bool = True) -> R:
+    def transact(
+        self, body: Callable[[SubscriptionState], R], *, is_flushed: bool = True, most_ended: int = 0
+    ) -> R:
         """Run ``body`` on the caught-up state, under the lock; what it changes it passes to `commit`.
 
         ``body`` must not block, log, or call back into the subscription. At level "flush" what it changed is
-        durable on return, unless the caller says that it is flushed with more: not ``is_flushed``.
+        durable on return, unless the caller says that it is flushed with more: not ``is_flushed``. Fewer than
+        ``most_ended`` transactions may have ended and be pending: ``body`` calls `settle` if that matters.
 
         Raises:
             AlreadyClosed: closed, or made by the parent of this forked process.
@@ -430,8 +434,11 @@ class SharedState:
                 self._catch_up()
                 if self.control.words[_RANGE_OWNER]:
                     self._assign_taken()
-                if not self._replica.state.pending_acks.transactions or not self._settle_transactions(
-                    may_lead=not is_flushed
+                pending = self._replica.state.pending_acks
+                if (
+                    not pending.transactions
+                    or (len(pending.transactions) < most_ended and pending.cumulative is None)
+                    or not self._settle_transactions(may_lead=not is_flushed)
                 ):
                     result = body(self._replica.state)
                 else:
@@ -448,30 +455,36 @@ class SharedState:
             self._flusher.sync()
         return result
 
-    def _ends_of_transactions(self) -> list[record.TransactionEnd]:
-        """The ends of those of the open transactions that ended meanwhile. The state follows them under the
-        lock, before anything is decided that depends on them: what they acknowledged may be neither delivered
-        nor held back.
+    def settle(self) -> None:
+        """Have the state follow the ends of transactions. In the body of a `transact` with ``most_ended``."""
+        self._settle_transactions(may_lead=False)
 
-        Outcomes are looked up here and nowhere below: the commands carry them. If the end of a transaction is
-        not written, as the process dies or the disk is full, the next transaction here asks for it again.
-        """
-        ids = list(self._replica.state.pending_acks.transactions)
-        ends, now_ms = [], 0
+    def _ends_of_transactions(self) -> list[record.Command]:
+        """The ends of transactions that ended meanwhile, aborts first. Outcomes are looked up here and nowhere
+        below: the commands carry them. What is not written, as the process dies, is asked for again."""
+        ids, now_ms = list(self._replica.state.pending_acks.transactions), self._clock.wall_ms()
+        ended: dict[int, list[record.TransactionId]] = {record.ABORTED: [], record.COMMITTED: []}
         for transaction, outcome in zip(ids, self._options.outcomes(ids), strict=True):
-            if outcome in (record.COMMITTED, record.ABORTED):
-                now_ms = now_ms or self._clock.wall_ms()
-                ends.append(_new(record.TransactionEnd, (transaction, outcome, now_ms)))
+            if outcome in ended:
+                ended[outcome].append(transaction)
+        ends: list[record.Command] = [
+            _new(record.TransactionEnd, (transaction, record.ABORTED, now_ms))
+            for transaction in ended[record.ABORTED]
+        ]
+        committed = ended[record.COMMITTED]
+        if len(committed) == 1:
+            ends.append(_new(record.TransactionEnd, (committed[0], record.COMMITTED, now_ms)))
+        elif committed:
+            ends.append(record.TransactionCommits(tuple(committed), now_ms))
         return ends
 
     def _settle_transactions(self, *, may_lead: bool) -> bool:
         """Have the state follow the ends of transactions. Inside `transact`.
 
-        Usually a transaction has ended when the next one acknowledges. Then the ends are applied, and written
-        with what is decided on the state behind them, by one commit word: that order is the one in which
-        other replicas apply them. Until then no other process sees the state, and whatever strikes before
-        the word is stored has the replica thrown away. Not for an abort, which may have to be announced
-        before it is applied, nor if the range of a lone consumer has to be closed first.
+        The ends are applied, and written with what is decided on the state behind them, by one commit word:
+        the order in which other replicas apply them. Whatever strikes before the word is stored has the
+        replica thrown away. Not for an abort, which may have to be announced before it is applied, nor if the
+        range of a lone consumer has to be closed.
 
         Args:
             may_lead: whether the caller commits something.
@@ -485,7 +498,7 @@ class SharedState:
         words = self.control.words
         if (
             may_lead
-            and record.ABORTED not in [outcome for _, outcome, _ in ends]
+            and getattr(ends[0], "outcome", record.COMMITTED) != record.ABORTED
             and not (words[_RANGE_OWNER] and not self.open_range.admits(ends, state))
         ):
             self._journal.lead()  # first: from here on an interrupt makes the replica void

@@ -111,6 +111,7 @@ COMMANDS = st.one_of(
         st.none() | st.builds(record.AckedThrough, U64, ENTRY, st.integers(-1, 1000), U32),
     ),
     st.builds(record.TransactionEnd, st.tuples(U64, U64), st.integers(1, 2), U64),
+    st.builds(record.TransactionCommits, st.lists(st.tuples(U64, U64), max_size=5).map(tuple), U64),
 )
 
 
@@ -134,7 +135,7 @@ def test_damaged_payloads_raise_nothing_but_corruption(command: record.Command, 
         return
 
 
-@given(st.integers(0, 17), st.binary(max_size=120))
+@given(st.integers(0, 18), st.binary(max_size=120))
 def test_any_bytes_raise_nothing_but_corruption(kind: int, payload: bytes):
     """Whatever stands there."""
     try:

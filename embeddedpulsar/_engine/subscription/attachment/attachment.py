@@ -348,6 +348,9 @@ class Acknowledger:
                 full = command
             refusal = state.pending_acks.refusal(full, state.acks)
             if refusal:
+                shared.settle()
+                refusal = state.pending_acks.refusal(full, state.acks)
+            if refusal:
                 raise TransactionConflict(
                     f"transaction {_name(command)} cannot acknowledge in subscription {state.name!r} of "
                     f"{log.name}: {refusal}; nothing of this call was acknowledged, so leave that message "
@@ -360,8 +363,11 @@ class Acknowledger:
             first = [Ack(ack.consumer_id, ack.epoch, tuple(more), ())] if more else []
             return shared.commit([*first, full]) & STALE == 0
 
-        # Flushed with all that the transaction did, by its commit.
-        return shared.transact(body, is_flushed=False)
+        # Flushed with all that the transaction did, by its commit. What ended meanwhile is followed with one
+        # command for many: what conflicts with nothing that is pending conflicts with nothing of that when it
+        # is acknowledged, or has come back. Only a cumulative acknowledgement covers more than it names.
+        most_ended = _MOST_ENDED if command.through is None else 0
+        return shared.transact(body, is_flushed=False, most_ended=most_ended)
 
     def _commit_ack(self, commands: Sequence[record.Command], highest: Position) -> bool:
         """Commit acknowledgements of entries up to ``highest``."""
@@ -413,6 +419,8 @@ def _end_of(groups: Sequence[AckGroup]) -> RawPosition:
 _EPOCH: Final = SubscriptionWord.EPOCH
 _SETTLE_S: Final = 0.02
 """How long the end of a committed transaction may wait to be noted."""
+_MOST_ENDED: Final = 32
+"""So many transactions that acknowledge in a subscription may wait for that."""
 
 
 class Attachment:

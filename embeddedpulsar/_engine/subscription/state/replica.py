@@ -26,6 +26,7 @@ from embeddedpulsar._engine.format.acknowledgement import (
     MAX_BATCH_SIZE,
     MAX_ENTRY_ID,
     Ack,
+    group_entries,
 )
 from embeddedpulsar._engine.format.document import (
     KIND_SUBSCRIPTION_SNAPSHOT,
@@ -383,6 +384,21 @@ class SubscriptionState:
             return self._commit(ended)
         return self._abort(ended)
 
+    def _transaction_commits(self, command: record.TransactionCommits) -> int:
+        """As one `TransactionEnd` after the other; what they acknowledged is acknowledged at once."""
+        pending_acks, time_ms, effects = self.pending_acks, command.time_ms, NONE
+        entries: list[tuple[int, int]] = []
+        for transaction in command.transactions:
+            ended = pending_acks.end(transaction, record.COMMITTED, time_ms)
+            if ended is None:
+                continue
+            if ended.batches or ended.through is not None:
+                effects |= self._commit(ended)
+            else:
+                entries += [(ledger_id, entry) for ledger_id, own in ended.entries.items() for entry in own]
+        self.digest = crc32(repr(command.transactions).encode(), self.digest)
+        return effects | self._ack(Ack(0, 0, group_entries(entries), ()), is_committed=True)
+
     def _commit(self, ended: TransactionAcks) -> int:
         """Acknowledge what was pending, whether its consumers are attached or not."""
         single = ended.single
@@ -475,6 +491,7 @@ _HANDLERS.update(
         record.Assign: SubscriptionState._assign,
         record.Redeliver: SubscriptionState._redeliver,
         record.Summary: SubscriptionState._summary,
+        record.TransactionCommits: SubscriptionState._transaction_commits,
         record.Limits: SubscriptionState._limits,
         record.Expired: SubscriptionState._expired,
         record.OpenRange: SubscriptionState._open_range,

@@ -11,9 +11,11 @@ from typing import Any
 
 import pytest
 
+from embeddedpulsar._engine.format import subscription_record as record
 from embeddedpulsar._engine.format.control import SubscriptionWord
 from embeddedpulsar._engine.format.subscription_record import ABORTED, COMMITTED
 from embeddedpulsar._engine.platform import failpoints
+from embeddedpulsar._engine.subscription.attachment import attachment
 from embeddedpulsar._engine.subscription.attachment.attachment import Attachment
 from embeddedpulsar._engine.subscription.operator_commands import OperatorCommands
 from embeddedpulsar._engine.subscription.state.replica import encode_snapshot
@@ -424,6 +426,13 @@ def test_an_interrupted_end_is_followed_later(site: VirtualSite, point: str, out
     assert mark_delete(site) == (1 if outcome == COMMITTED else -1)
 
 
+@pytest.fixture
+def ends_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No transaction that has ended may wait, as if as many had ended as may."""
+    monkeypatch.setattr(attachment, "_MOST_ENDED", 1)
+
+
+@pytest.mark.usefixtures("ends_first")
 @pytest.mark.parametrize("kind", [EXCLUSIVE, SHARED, KEY_SHARED])
 @pytest.mark.parametrize("outcome", [COMMITTED, ABORTED])
 def test_an_acknowledgement_is_written_behind_the_ends_before_it(
@@ -452,6 +461,50 @@ def test_an_acknowledgement_is_written_behind_the_ends_before_it(
     assert comes == ([*returned, 3] if returned and kind == EXCLUSIVE else returned)
     assert consumer.acknowledge([position(entry) for entry in (*returned, 3)])
     assert (mark_delete(site), pending(site), other.mark_delete) == (3, [], position(3))
+
+
+@pytest.mark.parametrize("kind", [EXCLUSIVE, SHARED, KEY_SHARED])
+def test_the_ends_of_many_are_one_command(site: VirtualSite, kind: ConsumerType):
+    """Up to so many may wait for it; a look at the subscription does not."""
+    consumer, other = site.attach(kind), site.world.start().subscription
+    site.publish(100)
+    entries: list[int] = []
+    while more := read(consumer):
+        entries += more
+    assert entries == list(range(100))
+    journal, kinds = consumer._shared._journal, list[int]()
+    append = journal.append
+    journal.append = lambda commands, *rest, **names: (  # type: ignore[method-assign]
+        kinds.extend(kind for kind, _ in commands) or append(commands, *rest, **names)
+    )
+    for number in range(80):
+        one = (0, 100 + number)
+        assert hold(consumer, one, number)
+        site.world.decided[one] = COMMITTED
+    ends = [at for at, each in enumerate(kinds) if each == record.TRANSACTION_COMMITS]
+    assert len(ends) == 2 and kinds.count(record.TRANSACTION_ACK) == 80
+    assert record.TRANSACTION_END not in kinds
+    assert (pending(site), mark_delete(site)) == ([], 79)
+    assert ([one.transaction for one in other.pending_transactions()], other.mark_delete) == (
+        [],
+        position(79),
+    )
+    with pytest.raises(TransactionConflict, match="is acknowledged already"):
+        hold(consumer, U, 79)
+
+
+def test_some_of_those_that_wait_are_open_or_aborted(site: VirtualSite):
+    """Each is followed as it ended; those that are open stay pending."""
+    consumer = site.attach(SHARED)
+    site.publish(10)
+    assert read(consumer) == list(range(10))
+    for number in range(9):
+        assert hold(consumer, (0, 100 + number), number)
+        if number % 3 < 2:
+            site.world.decided[0, 100 + number] = ABORTED if number % 3 else COMMITTED
+    assert pending(site) == [(0, 102), (0, 105), (0, 108)]
+    assert mark_delete(site) == 0
+    assert sorted([*read(consumer), *read(consumer)]) == [1, 4, 7]
 
 
 def test_an_acknowledgement_that_depends_on_an_end_follows_it_first(site: VirtualSite):
@@ -500,6 +553,7 @@ def test_ends_that_a_refused_acknowledgement_left_are_followed_later(site: Virtu
     assert (pending(site), mark_delete(site)) == ([], 0)
 
 
+@pytest.mark.usefixtures("ends_first")
 @pytest.mark.parametrize("point", ["journal:body_done", "journal:word_stored", "subscription:published"])
 @pytest.mark.parametrize("outcome", [COMMITTED, ABORTED])
 def test_an_interrupted_acknowledgement_leaves_no_half_of_an_end(site: VirtualSite, point: str, outcome: int):
@@ -532,6 +586,7 @@ def check_replicas(site: VirtualSite, *others: Subscription) -> None:
     assert all(one._existing().divergences == 0 for one in (site.process.subscription, *others))
 
 
+@pytest.mark.usefixtures("ends_first")
 def test_a_new_generation_has_the_ends_before_an_acknowledgement_once(site: VirtualSite):
     """A flush that fails while the lock is held has the next append begin one."""
     consumer, other = site.attach(EXCLUSIVE), site.world.start().subscription
@@ -554,6 +609,7 @@ def test_a_new_generation_has_the_ends_before_an_acknowledgement_once(site: Virt
     check_replicas(site, other)
 
 
+@pytest.mark.usefixtures("ends_first")
 @pytest.mark.parametrize("times", [1, 2])
 def test_ends_for_which_there_is_no_room_are_followed_later(site: VirtualSite, times: int):
     """The acknowledgement behind them fails, and no replica keeps what is not written."""
