@@ -415,7 +415,7 @@ class SharedState:
 
         ``body`` must not block, log, or call back into the subscription. At level "flush" what it changed is
         durable on return, unless the caller says that it is flushed with more: not ``is_flushed``. Fewer than
-        ``most_ended`` transactions may have ended and be pending: ``body`` calls `settle` if that matters.
+        ``most_ended`` transactions may have ended and be pending: ``body`` calls `apply_ends` if that matters.
 
         Raises:
             AlreadyClosed: closed, or made by the parent of this forked process.
@@ -455,12 +455,12 @@ class SharedState:
             self._flusher.sync()
         return result
 
-    def settle(self) -> None:
+    def apply_ends(self) -> None:
         """Have the state follow the ends of transactions. In the body of a `transact` with ``most_ended``."""
         self._settle_transactions(may_lead=False)
 
     def _ends_of_transactions(self) -> list[record.Command]:
-        """The ends of transactions that ended meanwhile, aborts first. Outcomes are looked up here and nowhere
+        """The ends of transactions that ended meanwhile, aborts first. They are looked up here and nowhere
         below: the commands carry them. What is not written, as the process dies, is asked for again."""
         ids, now_ms = list(self._replica.state.pending_acks.transactions), self._clock.wall_ms()
         ended: dict[int, list[record.TransactionId]] = {record.ABORTED: [], record.COMMITTED: []}

@@ -206,10 +206,9 @@ class Producer(ProcessBound, Generic[T]):
             and (deliver_at is None and deliver_after is None and disable_replication is False)
         ):
             part = getattr(txn, "_parts", _NO_PARTS).get(self._publisher)
-            if part is not None:  # not the first message there; see `Publisher.send_part`
-                sent = part.publisher.send_part(part, content)
-                if sent is not None:
-                    return sent  # type: ignore[no-any-return]
+            sent = None if part is None else part.publisher.send_part(part, content)
+            if sent is not None:
+                return sent  # type: ignore[no-any-return]
             check_transaction(txn)
             return self._publisher.send(content, None, txn)  # type: ignore[arg-type]
         options = check_options(

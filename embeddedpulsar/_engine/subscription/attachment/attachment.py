@@ -348,7 +348,7 @@ class Acknowledger:
                 full = command
             refusal = state.pending_acks.refusal(full, state.acks)
             if refusal:
-                shared.settle()
+                shared.apply_ends()
                 refusal = state.pending_acks.refusal(full, state.acks)
             if refusal:
                 raise TransactionConflict(
