@@ -415,7 +415,7 @@ class SharedState:
 
         ``body`` must not block, log, or call back into the subscription. At level "flush" what it changed is
         durable on return, unless the caller says that it is flushed with more: not ``is_flushed``. Fewer than
-        ``most_ended`` transactions may have ended and be pending: ``body`` calls `apply_ends` if that matters.
+        ``most_ended`` transactions may have ended and be pending: if it matters, call `apply_ends`.
 
         Raises:
             AlreadyClosed: closed, or made by the parent of this forked process.
