@@ -21,17 +21,21 @@ from weakref import WeakKeyDictionary, WeakSet
 from embeddedpulsar._engine.platform.timing import SYSTEM_CLOCK
 from embeddedpulsar.asyncio import worker_threads
 from embeddedpulsar.asyncio.client import Client as AsyncClient
+from embeddedpulsar.asyncio.cluster_client import ClusterAsyncioConsumer
 from embeddedpulsar.asyncio.producer import Producer as AsyncProducer
 from embeddedpulsar.client.client import Client
 from embeddedpulsar.client.consumer.consumer import Consumer
 from embeddedpulsar.client.consumer.reader import Reader
 from embeddedpulsar.client.producer.pending_entry import ErrorTaker, tell_failure
 from embeddedpulsar.client.producer.producer import Producer
+from embeddedpulsar.cluster import client as cluster
+from embeddedpulsar.cluster.translation import failure
 from embeddedpulsar.exceptions import AlreadyClosed, PulsarException, Timeout
 from embeddedpulsar.functions.instance import Instance
 from embeddedpulsar.functions.io import InstanceContext
 from embeddedpulsar.message import Message
 from embeddedpulsar.records import NamedTuple
+from embeddedpulsar.results import Result
 from embeddedpulsar.topic_name import TopicName
 
 try:
@@ -51,14 +55,12 @@ if TYPE_CHECKING:
 
     from embeddedpulsar.functions.io import Draft
     from embeddedpulsar.message_id import MessageId
-    from embeddedpulsar.results import Result
 
 __all__ = ["OPERATIONS", "EmbeddedPulsarInstrumentor", "instrument", "process", "uninstrument"]
 
 OPERATIONS: Final = ("send", "receive", "process", "settle")
 """The operations that have spans, unless `instrument` is given others."""
 
-_SYSTEM: Final = "embeddedpulsar"
 _KINDS: Final = {
     "send": SpanKind.PRODUCER,
     "receive": SpanKind.CLIENT,
@@ -84,18 +86,28 @@ class _Destination(NamedTuple):
         name: full name of the topic, of a partition that of the whole.
         partition: number of the partition, None without.
         is_internal: whether it is a topic of the package itself, which has no spans.
+        system: what has it, a store or a cluster.
     """
 
     name: str
     partition: str | None
     is_internal: bool
+    system: str
+
+
+def _destination(topic: str, owner: object) -> _Destination:
+    """The topic of a message, or of what sends or receives; "" for one of several."""
+    is_cluster = isinstance(_blocking(owner), cluster.ClusterHandle | cluster.ClusterMessage)
+    return _parsed(topic, "pulsar" if is_cluster else "embeddedpulsar")
 
 
 @lru_cache(maxsize=4096)
-def _destination(topic: str) -> _Destination:
+def _parsed(topic: str, system: str) -> _Destination:
+    if "://" not in topic:
+        return _Destination("(several topics)", None, False, system)
     parsed = TopicName.parse(topic)
     partition = None if parsed.partition < 0 else str(parsed.partition)
-    return _Destination(parsed.base, partition, parsed.base.startswith(_INTERNAL))
+    return _Destination(parsed.base, partition, parsed.base.startswith(_INTERNAL), system)
 
 
 class _Telemetry:
@@ -129,7 +141,8 @@ class _Telemetry:
         if self._clients is None:
             return True
         below = _blocking(owner)
-        return (below if isinstance(below, Client) else below._client) in self._clients
+        # The consumer that a listener of a cluster is called with first has no client yet.
+        return (below if isinstance(below, Client) else getattr(below, "_client", None)) in self._clients
 
 
 _active: _Telemetry | None = None
@@ -174,7 +187,7 @@ class _Operation:
         self._delivers = name == "receive" or is_pushed
         # Those of measurements too, which must have few values: no ids, and no names that programs draw.
         self._attributes: dict[str, AttributeValue] = {
-            "messaging.system": _SYSTEM,
+            "messaging.system": destination.system,
             "messaging.operation.name": name,
             "messaging.operation.type": name,
             "messaging.destination.name": destination.name,
@@ -263,7 +276,7 @@ def _begin_send(
 ) -> tuple[_Operation, dict[str, str]]:
     """The operation of a send, and the properties with its context."""
     attributes: dict[str, AttributeValue] = {_CLIENT_ID: producer.producer_name()}
-    destination, given = _destination(producer.topic()), properties or {}
+    destination, given = _destination(producer.topic(), producer), properties or {}
     if _is_own_context(given):
         created = trace.get_current_span(propagate.extract(given, contexts.Context())).get_span_context()
         links = [Link(created)] if created.is_valid else []
@@ -285,7 +298,8 @@ def _has_sent(operation: _Operation, message_id: MessageId) -> None:
 
 def _is_traceable(producer: Any, properties: object) -> bool:
     # What is no dict the producer refuses, with its own error.
-    return (properties is None or type(properties) is dict) and not _destination(producer.topic()).is_internal
+    is_known = properties is None or type(properties) is dict
+    return is_known and not _destination(producer.topic(), producer).is_internal
 
 
 @contextmanager
@@ -352,8 +366,11 @@ class _SendEnd(ErrorTaker):
         self._context = contexts.get_current()  # of the sender: the callback goes on where it was called
 
     def __call__(self, result: Result, message_id: MessageId) -> None:
-        _has_sent(self._operation, message_id)
-        self._operation.end()
+        if result is Result.Ok:
+            _has_sent(self._operation, message_id)
+            self._operation.end()
+        else:  # that of a cluster; a store calls `failed`
+            self._operation.end(failure(result))
         if self._callback is not None:
             _within(self._context, lambda: self._callback(result, message_id))
 
@@ -409,72 +426,19 @@ def _flush(original: Callable[..., None]) -> Callable[..., None]:
     return flush
 
 
-class _Counted:
-    """The values of an iterator, with the number of those that were consumed."""
+def _send_columns(original: Callable[..., Any]) -> Callable[..., Any]:
+    """A method that sends a message for each value or row: one span, whose context all of them have. What a
+    column gives a message of its own comes first."""
 
-    def __init__(self, values: Iterable[Any]) -> None:
-        self._values = iter(values)
-        self.count = 0
-
-    def __iter__(self) -> _Counted:
-        return self
-
-    def __next__(self) -> Any:
-        value = next(self._values)
-        self.count += 1
-        return value
-
-
-def _as_often(counted: _Counted, carrier: dict[str, str]) -> Iterator[dict[str, str]]:
-    """One carrier for each value that was consumed: a column of the length of one that is not known yet."""
-    produced = 0
-    while produced < counted.count:
-        produced += 1
-        yield carrier
-
-
-def _columns(contents: Any, properties: Any, carrier: dict[str, str]) -> tuple[Any, Any]:
-    """The values and properties of a `Producer.send_many`, each message with the context."""
-    if properties is not None:
-
-        def joined(own: Any) -> Any:
-            return {**carrier, **own} if own.__class__ is dict else (carrier if own is None else own)
-
-        is_list = isinstance(properties, Sequence)
-        return contents, list(map(joined, properties)) if is_list else map(joined, properties)
-    if isinstance(contents, Sequence):
-        return contents, [carrier] * len(contents)
-    counted = _Counted(contents)
-    return counted, _as_often(counted, carrier)
-
-
-def _send_many(original: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(original)
-    def send_many(self: Producer[Any], contents: Any, **options: Any) -> Any:
-        telemetry, properties = _telemetry(self), options.get("properties")
-        # Texts and dicts are iterable and no columns: the producer refuses them.
-        is_column = not isinstance(contents, str | bytes) and not isinstance(properties, str | bytes | dict)
-        if telemetry is None or not is_column or _destination(self.topic()).is_internal:
-            return original(self, contents, **options)
-        operation, carrier = _begin_send(telemetry, self, None)
-        if carrier:
-            contents, options["properties"] = _columns(contents, properties, carrier)
-        return _send_all(operation, lambda: original(self, contents, **options))
+    def send_columns(self: Producer[Any], *contents: Any, **options: Any) -> Any:
+        telemetry, common = _telemetry(self), options.get("common_properties")
+        if telemetry is None or not _is_traceable(self, common):
+            return original(self, *contents, **options)
+        operation, options["common_properties"] = _begin_send(telemetry, self, common)
+        return _send_all(operation, lambda: original(self, *contents, **options))
 
-    return send_many
-
-
-def _send_arrow(original: Callable[..., Any]) -> Callable[..., Any]:
-    @wraps(original)
-    def send_arrow(self: Producer[Any], data: Any, **options: Any) -> Any:
-        telemetry = _telemetry(self)
-        if telemetry is None or _destination(self.topic()).is_internal:
-            return original(self, data, **options)
-        # The columns are written as they are: the messages have no context.
-        operation, _ = _begin_send(telemetry, self, None)
-        return _send_all(operation, lambda: original(self, data, **options))
-
-    return send_arrow
+    return send_columns
 
 
 def _send_all(operation: _Operation, send: Callable[[], Any]) -> Any:
@@ -500,7 +464,7 @@ def _record_receive(owner: Any, received: Any, began: tuple[int, float]) -> None
     if telemetry is None or not received:
         return
     messages: Sequence[Message[Any]] = received if is_batch else (received,)
-    destination = _destination(messages[0].topic_name())
+    destination = _destination(messages[0].topic_name(), owner)
     if destination.is_internal:
         return
     attributes = _of_consumer(owner)
@@ -525,11 +489,8 @@ def _record_failure(owner: Any, error: BaseException, began: tuple[int, float]) 
         or isinstance(error, Timeout | AlreadyClosed)
     ):
         return
-    destination = _destination(owner.topic()) if "://" in owner.topic() else _ANY
+    destination = _destination(owner.topic(), owner)
     _Operation(telemetry, "receive", destination, _of_consumer(owner), began=began).end(error, 0)
-
-
-_ANY: Final = _Destination("(several topics)", None, False)
 
 
 def _receive(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -619,7 +580,7 @@ def _process(
     is_pushed: bool = False,
 ) -> Iterator[Span]:
     telemetry = _active if consumer is None else _telemetry(consumer)
-    destination = _destination(messages[0].topic_name())
+    destination = _destination(messages[0].topic_name(), messages[0])
     if telemetry is None or destination.is_internal or contexts.get_value(_SUPPRESSED):
         yield trace.INVALID_SPAN
         return
@@ -647,9 +608,12 @@ def _process(
         contexts.detach(token)
 
 
-def _with_listener(original: Callable[..., Any], name: str) -> Callable[..., Any]:
-    """A method of a client whose argument ``name`` is a listener."""
-    signature = inspect.signature(original)
+_LISTENERS: Final = {"subscribe": "message_listener", "create_reader": "reader_listener"}
+
+
+def _with_listener(original: Callable[..., Any]) -> Callable[..., Any]:
+    """A method of a client that has a listener among its arguments."""
+    signature, name = inspect.signature(original), _LISTENERS[original.__name__]
 
     @wraps(original)
     def opening(self: Client, *arguments: Any, **options: Any) -> Any:
@@ -670,6 +634,14 @@ def _traced_listener(listener: Callable[[Any, Any], object]) -> Callable[[Any, A
             return listener(owner, message)
 
     return traced
+
+
+def _listener_of_cluster(original: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(original)
+    def make(listener: Callable[[Any, Any], object], *rest: Any) -> Any:
+        return original(_traced_listener(listener), *rest)
+
+    return make
 
 
 def _call(original: Callable[..., None]) -> Callable[..., None]:
@@ -706,33 +678,57 @@ def _emit(original: Callable[..., None]) -> Callable[..., None]:
 # -- settling ------------------------------------------------------------------------------------------
 
 
-def _acknowledging(original: Callable[..., None], outcome: str) -> Callable[..., None]:
+_OUTCOMES: Final = {
+    "acknowledge": "ack",
+    "acknowledge_cumulative": "ack_cumulative",
+    "negative_acknowledge": "nack",
+    "reconsume_later": "reconsume_later",
+    "reconsume_later_cumulative": "reconsume_later_cumulative",
+}
+
+
+@contextmanager
+def _settling(consumer: Any, message: Any, method: Callable[..., Any]) -> Iterator[None]:
+    telemetry = _telemetry(consumer)
+    group = message if isinstance(message, list | tuple) else (message,)
+    messages = [each for each in group if isinstance(each, Message)]
+    destination = _destination(messages[0].topic_name() if messages else consumer.topic(), consumer)
+    if telemetry is None or destination.is_internal or not group:
+        yield
+        return
+    attributes = _of_consumer(consumer) | {"messaging.embeddedpulsar.settlement": _OUTCOMES[method.__name__]}
+    is_batch = group is message
+    if is_batch:
+        attributes[_COUNT] = len(group)
+    else:
+        attributes[_MESSAGE_ID] = str(messages[0].message_id() if messages else message)
+    links = _links(messages, is_batch=is_batch) if "settle" in telemetry.operations else ()
+    operation = _Operation(telemetry, "settle", destination, attributes, links=links)
+    with _during(operation, len(group)):
+        # `reconsume_later` acknowledges: that is a part of it, and no operation of its own.
+        token = contexts.attach(contexts.set_value(_SUPPRESSED, True))
+        try:
+            yield
+        finally:
+            contexts.detach(token)
+
+
+def _acknowledging(original: Callable[..., None]) -> Callable[..., None]:
     """An acknowledgement of one of the forms, or its opposite."""
 
     @wraps(original)
-    def acknowledge(self: Consumer[Any], message: Any, *arguments: Any, **options: Any) -> None:
-        telemetry = _telemetry(self)
-        group = message if isinstance(message, list | tuple) else (message,)
-        messages = [each for each in group if isinstance(each, Message)]
-        topic = messages[0].topic_name() if messages else self.topic()
-        destination = _destination(topic) if "://" in topic else _ANY
-        if telemetry is None or destination.is_internal or not group:
-            return original(self, message, *arguments, **options)
-        attributes = _of_consumer(self) | {"messaging.embeddedpulsar.settlement": outcome}
-        is_batch = group is message
-        if is_batch:
-            attributes[_COUNT] = len(group)
-        else:
-            attributes[_MESSAGE_ID] = str(messages[0].message_id() if messages else message)
-        links = _links(messages, is_batch=is_batch) if "settle" in telemetry.operations else ()
-        operation = _Operation(telemetry, "settle", destination, attributes, links=links)
-        with _during(operation, len(group)):
-            # `reconsume_later` acknowledges: that is a part of it, and no operation of its own.
-            token = contexts.attach(contexts.set_value(_SUPPRESSED, True))
-            try:
-                original(self, message, *arguments, **options)
-            finally:
-                contexts.detach(token)
+    def acknowledge(self: Any, message: Any, *arguments: Any, **options: Any) -> None:
+        with _settling(self, message, original):
+            original(self, message, *arguments, **options)
+
+    return acknowledge
+
+
+def _acknowledging_in_loop(original: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(original)
+    async def acknowledge(self: Any, message: Any, **options: Any) -> None:
+        with _settling(self, message, original):
+            await original(self, message, **options)
 
     return acknowledge
 
@@ -758,35 +754,33 @@ def _within(context: Context, call: Callable[[], Any]) -> Any:
         contexts.detach(token)
 
 
-_WRAPPERS: Final[tuple[tuple[Any, str, Callable[[Any], Any]], ...]] = (
-    (Producer, "send", _send),
-    (Producer, "send_async", _send_async),
-    (Producer, "send_many", _send_many),
-    (Producer, "send_arrow", _send_arrow),
-    (Producer, "flush", _flush),
-    (AsyncProducer, "send", _send_in_loop),
-    (Consumer, "receive", _receive),
-    (Consumer, "receive_nowait", _receive),
-    (Consumer, "receive_async", _receive_in_loop),
-    (Consumer, "batch_receive", _receive),
-    (Consumer, "acknowledge", lambda original: _acknowledging(original, "ack")),
-    (Consumer, "acknowledge_cumulative", lambda original: _acknowledging(original, "ack_cumulative")),
-    (Consumer, "negative_acknowledge", lambda original: _acknowledging(original, "nack")),
-    (Consumer, "reconsume_later", lambda original: _acknowledging(original, "reconsume_later")),
-    (
-        Consumer,
-        "reconsume_later_cumulative",
-        lambda original: _acknowledging(original, "reconsume_later_cumulative"),
-    ),
-    (Reader, "read_next", _receive),
-    (Reader, "read_nowait", _receive),
-    (Reader, "read_next_async", _receive_in_loop),
-    (Client, "subscribe", lambda original: _with_listener(original, "message_listener")),
-    (Client, "create_reader", lambda original: _with_listener(original, "reader_listener")),
-    (worker_threads, "_begin", _in_thread),
-    (Instance, "_call", _call),
-    (InstanceContext, "emit", _emit),
+_WRAPPERS: Final[tuple[tuple[Any, Callable[[Any], Any], str], ...]] = (
+    (Producer, _send, "send"),
+    (Producer, _send_async, "send_async"),
+    (Producer, _send_columns, "send_many send_arrow"),
+    (Producer, _flush, "flush"),
+    (AsyncProducer, _send_in_loop, "send"),
+    (Consumer, _receive, "receive receive_nowait batch_receive"),
+    (Consumer, _receive_in_loop, "receive_async"),
+    (Consumer, _acknowledging, " ".join(_OUTCOMES)),
+    (Reader, _receive, "read_next read_nowait"),
+    (Reader, _receive_in_loop, "read_next_async"),
+    (Client, _with_listener, " ".join(_LISTENERS)),
+    (worker_threads, _in_thread, "_begin"),
+    (Instance, _call, "_call"),
+    (InstanceContext, _emit, "emit"),
+    # Of clusters: what calls another of these, as `receive_nowait` does, is traced by that.
+    (cluster.ClusterProducer, _send, "send"),
+    (cluster.ClusterProducer, _send_async, "send_async"),
+    (cluster.ClusterConsumer, _receive, "receive batch_receive"),
+    (cluster.ClusterConsumer, _receive_in_loop, "receive_async"),
+    (cluster.ClusterConsumer, _acknowledging, "acknowledge acknowledge_cumulative negative_acknowledge"),
+    (cluster.ClusterReader, _receive, "read_next"),
+    (cluster.ClusterReader, _receive_in_loop, "read_next_async"),
+    (cluster, _listener_of_cluster, "_listener"),
+    (ClusterAsyncioConsumer, _acknowledging_in_loop, "acknowledge acknowledge_cumulative"),
 )
+"""Where, what a method is replaced by, and which methods."""
 
 
 def instrument(
@@ -829,10 +823,11 @@ def instrument(
     # Methods are wrapped once; a second call replaces what the wrappers record.
     _active = _Telemetry(clients, tracer_provider, meter_provider, operations)
     if not _originals:
-        for owner, name, wrap in _WRAPPERS:
-            original = owner.__dict__[name]
-            _originals.append((owner, name, original))
-            setattr(owner, name, wrap(original))
+        for owner, wrap, names in _WRAPPERS:
+            for name in names.split():
+                original = owner.__dict__[name]
+                _originals.append((owner, name, original))
+                setattr(owner, name, wrap(original))
 
 
 def uninstrument() -> None:

@@ -110,8 +110,8 @@ class TopicScan(Generic[R]):
         for number, topic in enumerate(topics):
             if progress is not None:
                 progress(f"looking at topic {number + 1:,} of {total:,}")
-            before, words = self._known.get(topic.name), self._words(topic)
-            if before is not None and before[2] is not None and before[0] == words:
+            before, words = self._known.get(topic.name), 0
+            if before is not None and before[2] is not None and before[0] == (words := self._words(topic)):
                 known[topic.name] = before if before[1] is before[2] else (words, before[2], before[2])
                 continue
             # At least one topic is read, so that any budget comes to an end of them.
@@ -122,6 +122,8 @@ class TopicScan(Generic[R]):
                     known[topic.name] = before
                 continue
             reads += 1
+            # The words of before the read: what changes meanwhile differs in the next scan.
+            words = words or self._words(topic)
             try:
                 value = read(topic.name)
             except (TopicNotFound, FileNotFoundError):

@@ -81,9 +81,10 @@ def windows(
     encode_value: Callable[[Any], bytes] | RecordRows | None,
     rows: int,
     size: int,
+    common: dict[str, str] | None = None,
 ) -> Iterator[Columns]:
     """The columns of ``data``, some 65,536 rows at a time. Small batches are put together until they make up
-    an entry of ``rows`` messages or ``size`` bytes.
+    an entry of ``rows`` messages or ``size`` bytes. ``common`` are properties that every row has.
 
     Raises:
         TypeError: no tabular data, or a column of a type that cannot be written.
@@ -99,7 +100,7 @@ def windows(
     # windows without a copy.
     for batch in _gathered(selected, rows, size):
         for start in range(0, len(batch), WINDOW):
-            yield _normalised(batch.slice(start, WINDOW), names, encode_value)
+            yield _normalised(batch.slice(start, WINDOW), names, encode_value, common or {})
 
 
 def _selected(data: Any, names: ColumnNames) -> Iterator[Any]:
@@ -187,13 +188,15 @@ def _joined(batches: list[Any]) -> list[Any]:
     return joined
 
 
-def _normalised(batch: Any, names: ColumnNames, encode_value: Callable[[Any], bytes] | None) -> Columns:
+def _normalised(
+    batch: Any, names: ColumnNames, encode_value: Callable[[Any], bytes] | None, common: dict[str, str]
+) -> Columns:
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
     return Columns(
         _payloads(columns["value"], names.value, encode_value),
         _keys(columns.get("key"), names.key),
         _keys(columns.get("ordering_key"), names.ordering_key),
-        _properties(columns.get("properties"), names.properties),
+        _properties(columns.get("properties"), names.properties, common, len(batch)),
         _times(columns.get("event_time"), names.event_time),
         _ids(columns.get("sequence_id"), names.sequence_id),
     )
@@ -275,11 +278,11 @@ def _keys(keys: Any, name: str | None) -> Any:
     return None if keys.null_count == len(keys) else keys
 
 
-def _properties(maps: Any, name: str | None) -> Any:
-    """Packed; the one column that costs a step for each message."""
+def _properties(maps: Any, name: str | None, common: dict[str, str], rows: int) -> Any:
+    """Packed; the one column that costs a step for each message, where they differ."""
     # A null map and an empty map are both "no properties", as for `Producer.send`.
     if maps is None or pa.types.is_null(maps.type):
-        return None
+        return pa.repeat(pa.scalar(pack_map(common), pa.binary()), rows) if common else None
     kind = maps.type
     if not (pa.types.is_map(kind) and _has_texts(kind.key_type) and _has_texts(kind.item_type)):
         raise TypeError(f"column {name!r} is {maps.type}; properties are map<string, string>")
@@ -288,7 +291,8 @@ def _properties(maps: Any, name: str | None) -> Any:
         # A property without a value cannot be stored: both sides are text in the format.
         if pairs and any(value is None for _, value in pairs):
             raise ValueError(f"column {name!r} holds a property without a value: {pairs}")
-        packed.append(pack_map(dict(pairs)) if pairs else b"")
+        own = {**common, **dict(pairs or ())}
+        packed.append(pack_map(own) if own else b"")
     # Where no message has a property, the entry gets no column of them.
     return pa.array(packed, pa.binary()) if any(packed) else None
 
@@ -471,6 +475,7 @@ def portions_of(
     payload: int,
     key_based: bool,
     routing: Routing | None = None,
+    common: dict[str, str] | None = None,
 ) -> Iterator[ColumnPortion]:
     """Cut tabular data into entries.
 
@@ -482,12 +487,13 @@ def portions_of(
         messages, payload: most messages, and bytes of values, of an entry.
         key_based: whether an entry holds one key only. The order within a key is kept.
         routing: where rows go; None where there are no partitions.
+        common: properties that every row has.
 
     Raises:
         TypeError, ValueError: see `windows`.
     """
     base = 0
-    for window in windows(data, names, encode_value, messages, payload):
+    for window in windows(data, names, encode_value, messages, payload, common):
         numbers = range(base, base + len(window.value))
         base = numbers.stop
         # Three cuts, one within the other: by partition, by key, and by the size of an entry. The order of

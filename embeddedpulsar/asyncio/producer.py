@@ -128,6 +128,7 @@ class SendManyOptions(TypedDict, total=False):
     partition_keys: Iterable[str | None] | None
     ordering_keys: Iterable[str | None] | None
     properties: Iterable[dict[str, str] | None] | None
+    common_properties: dict[str, str] | None
     event_timestamps: Iterable[int | None] | None
     sequence_ids: Iterable[int] | None
     batching_max_messages: int
@@ -142,6 +143,7 @@ class SendArrowOptions(TypedDict, total=False):
     key: str | None
     ordering_key: str | None
     properties: str | None
+    common_properties: dict[str, str] | None
     event_time: str | None
     sequence_id: str | None
     batching_max_messages: int

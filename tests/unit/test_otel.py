@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -29,6 +30,9 @@ from opentelemetry.trace import SpanKind, StatusCode
 import embeddedpulsar as pulsar
 import embeddedpulsar.asyncio
 from embeddedpulsar import otel
+from embeddedpulsar.asyncio.cluster_client import ClusterAsyncioConsumer
+from embeddedpulsar.cluster import client as cluster_module
+from embeddedpulsar.cluster.client import ClusterConsumer, ClusterProducer
 from embeddedpulsar.functions import FunctionConfig, LocalRunner, ProcessingGuarantees
 from embeddedpulsar.testing.trial_store import trial_store
 
@@ -219,13 +223,33 @@ def test_wrong_columns_are_refused_as_without(client: pulsar.Client, spans: Span
     assert spans.of("send")[0].status.status_code is StatusCode.ERROR
 
 
-def test_columns_of_arrow_have_a_span(client: pulsar.Client, spans: Spans):
-    """`send_arrow` writes the columns as they are: there is a span, and no context in the messages."""
+def test_columns_of_arrow_have_the_context_of_their_call(client: pulsar.Client, spans: Spans):
+    """One span for all rows, whose context each message has beside its own properties; a context that a row
+    has is kept."""
     pa = pytest.importorskip("pyarrow", reason="the extra is not installed")
     consumer = client.subscribe("orders", "kitchen")
-    client.create_producer("orders").send_arrow(pa.table({"value": ["tea", "cake"]}))
-    assert spans.one("send").attributes["messaging.batch.message_count"] == 2
-    assert consumer.receive().properties() == {}
+    producer = client.create_producer("orders")
+    producer.send_arrow(pa.table({"value": ["tea", "cake"]}))
+    other = f"00-{'1' * 32}-{'2' * 16}-01"
+    rows = pa.array([[("table", "7")], [("traceparent", other)], None], pa.map_(pa.string(), pa.string()))
+    table = pa.table({"value": ["a", "b", "c"], "own": rows})
+    producer.send_arrow(table, properties="own", common_properties={"till": "1"})
+    producer.send_arrow(pa.table({"value": ["d"]}), common_properties={"traceparent": other})
+    first, second, third = spans.of("send")
+    assert [span.attributes["messaging.batch.message_count"] for span in spans.of("send")] == [2, 3, 1]
+    with untraced():
+        received = [consumer.receive().properties() for _ in range(6)]
+    context = {"traceparent": traceparent_of(second)}
+    assert received == [
+        *[{"traceparent": traceparent_of(first)}] * 2,
+        {"till": "1", "table": "7"} | context,
+        {"till": "1", "traceparent": other},
+        {"till": "1"} | context,
+        {"traceparent": other},
+    ]
+    assert (third.kind, third.links[0].context.trace_id) == (SpanKind.CLIENT, int("1" * 32, 16))
+    with pytest.raises(ValueError, match="common_properties"):
+        producer.send_arrow(table, common_properties=["a"])
 
 
 def test_a_send_without_waiting_ends_with_its_callback(client: pulsar.Client, spans: Spans):
@@ -514,6 +538,106 @@ def test_a_choice_of_operations_and_of_clients():
     assert len(spans.points("messaging.client.operation.duration")) == 3
 
 
+class ClusterTopic:
+    """What is asked of ``pulsar-client``, over a list: a producer and a consumer in one."""
+
+    def __init__(self) -> None:
+        self.stored: list[Any] = []
+        self.settled: list[Any] = []
+        self._consumer = self
+
+    def topic(self) -> str:
+        return TOPIC
+
+    topic_name = topic
+
+    def producer_name(self) -> str:
+        return "till-1"
+
+    def subscription_name(self) -> str:
+        return "kitchen"
+
+    def consumer_name(self) -> str:
+        return "cook"
+
+    def is_connected(self) -> bool:
+        return True
+
+    def send(self, content: bytes, properties: dict[str, str] | None = None) -> Any:
+        number = len(self.stored)
+        message_id = SimpleNamespace(
+            ledger_id=lambda: 7, entry_id=lambda: number, partition=lambda: -1, batch_index=lambda: -1,
+            batch_size=lambda: 0, serialize=lambda: pulsar.MessageId(-1, 7, number, -1).serialize(),
+        )  # fmt: skip
+        message = SimpleNamespace(
+            data=lambda: content, properties=lambda: properties or {}, topic_name=self.topic,
+            message_id=lambda: message_id,
+        )  # fmt: skip
+        self.stored.append(message)
+        return message_id
+
+    def send_async(self, content: bytes, callback: Any, properties: dict[str, str] | None = None) -> None:
+        message_id = self.send(content, properties)
+        name = "Ok" if content else "ProducerFenced"
+        callback(SimpleNamespace(name=name), message_id)
+
+    def receive(self, timeout_millis: int | None) -> Any:
+        return self.stored[len(self.settled)]
+
+    def receive_async(self, callback: Any) -> None:
+        raise AssertionError("nothing awaits here")
+
+    def acknowledge(self, message: Any) -> None:
+        self.settled.append(message)
+
+    negative_acknowledge = acknowledge
+
+    def acknowledge_async(self, message: Any, callback: Any) -> None:
+        self.settled.append(message)
+        callback(SimpleNamespace(name="Ok"))
+
+
+def test_clients_of_a_cluster(spans: Spans):
+    """Sends, receives and acknowledgements of `connect` have the same spans, and their system is pulsar."""
+    topic = ClusterTopic()
+    producer: Any = ClusterProducer(topic)
+    consumer: Any = ClusterConsumer(topic)
+    results: list[Any] = []
+    producer.send(b"tea", {"table": "7"})
+    producer.send_async(b"cake", lambda result, _: results.append(result))
+    producer.send_async(b"", lambda result, _: results.append(result))
+    assert results == [pulsar.Result.Ok, pulsar.Result.ProducerFenced]
+    first = consumer.receive()
+    with otel.process(first, consumer):
+        consumer.acknowledge(first)
+    second = consumer.receive_nowait()
+    consumer.negative_acknowledge(second)
+    heard: list[Any] = []
+    call = cluster_module._listener(
+        lambda *_: heard.append(trace.get_current_span()), [consumer], ClusterConsumer
+    )
+    call(topic, topic.stored[0])
+
+    async def settle() -> None:
+        closing: Any = SimpleNamespace(close_dropped=lambda source: None)
+        await ClusterAsyncioConsumer(consumer, closing).acknowledge(second)
+
+    asyncio.run(settle())
+    sends, processed = spans.of("send"), spans.of("process")
+    assert len(topic.settled) == 3 and len(spans.of("receive")) == 2
+    assert first.properties() == {"table": "7", "traceparent": traceparent_of(sends[0])}
+    assert second.properties() == {"traceparent": traceparent_of(sends[1])}
+    assert [span.status.status_code for span in sends] == [StatusCode.UNSET] * 2 + [StatusCode.ERROR]
+    assert sends[2].attributes["error.type"] == "ProducerFenced"
+    assert [parent_of(span) for span in processed] == [sends[0].context.span_id] * 2
+    assert heard[0].get_span_context() == processed[1].get_span_context()
+    outcomes = [span.attributes["messaging.embeddedpulsar.settlement"] for span in spans.of("settle")]
+    assert outcomes == ["ack", "nack", "ack"]
+    exported = spans.exporter.get_finished_spans()
+    assert {span.attributes["messaging.system"] for span in exported} == {"pulsar"}
+    assert {span.attributes["messaging.destination.name"] for span in exported} == {TOPIC}
+
+
 def test_suppressed_code_is_not_traced(client: pulsar.Client, spans: Spans):
     """What an exporter sends has no spans, and no context."""
     with untraced():
@@ -523,7 +647,9 @@ def test_suppressed_code_is_not_traced(client: pulsar.Client, spans: Spans):
 
 def test_everything_is_as_before_afterwards():
     """Every method that was replaced is there again, after several calls; signatures are kept meanwhile."""
-    before = {(owner, name): owner.__dict__[name] for owner, name, _ in otel._WRAPPERS}
+    before = {
+        (owner, name): owner.__dict__[name] for owner, _, names in otel._WRAPPERS for name in names.split()
+    }
     otel.instrument()
     otel.instrument(operations=["send"])
     for (owner, name), original in before.items():

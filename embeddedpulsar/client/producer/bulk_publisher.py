@@ -529,6 +529,7 @@ def entries_of(
     encode_value: Callable[[Any], bytes] | None,
     limits: BulkLimits,
     routing: BulkRouting | None = None,
+    common: dict[str, str] | None = None,
 ) -> Iterator[Rows]:
     """Cut columns into entries.
 
@@ -538,6 +539,7 @@ def entries_of(
         encode_value: the schema's encoding; None if the values are payloads.
         limits: of an entry.
         routing: chooses partitions; None without partitions.
+        common: properties of all messages.
 
     Raises:
         ValueError: an option of a wrong type or value, or columns of different lengths.
@@ -545,6 +547,9 @@ def entries_of(
     """
     _check_lengths(contents, options)
     for window in _windows(contents, options, encode_value):
+        if common:
+            own = window.properties or [None] * window.count
+            window.properties = [common if each is None else {**common, **each} for each in own]
         routed = [(0, window)] if routing is None else window.grouped(window.partitions(routing))
         for partition, rows in routed:
             # An entry has messages of one partition, and with `KeyBased` of one key.

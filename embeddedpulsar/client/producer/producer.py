@@ -19,6 +19,7 @@ from embeddedpulsar.client.arguments import (
     check_transaction,
     check_type,
     check_type_or_none,
+    checked_properties,
     keyed_columns,
     keyed_row,
     with_key,
@@ -406,6 +407,7 @@ class Producer(ProcessBound, Generic[T]):
         partition_keys: Iterable[str | None] | None = None,
         ordering_keys: Iterable[str | None] | None = None,
         properties: Iterable[dict[str, str] | None] | None = None,
+        common_properties: dict[str, str] | None = None,
         event_timestamps: Iterable[int | None] | None = None,
         sequence_ids: Iterable[int] | None = None,
         batching_max_messages: int = BULK_MESSAGES,
@@ -435,6 +437,7 @@ class Producer(ProcessBound, Generic[T]):
             partition_keys: a key for each message; None or ``""`` for none. This and the following have the
                 length of ``contents``.
             ordering_keys, properties, event_timestamps: likewise, see `Producer.send`.
+            common_properties: properties of all messages; those in ``properties`` replace them by name.
             sequence_ids: ids to use instead of the automatic ones, which do not advance then; 0 is an id. Not
                 with ``KeyBased``.
             batching_max_messages: number of messages at which an entry is full; at most 1,048,576.
@@ -478,7 +481,9 @@ class Producer(ProcessBound, Generic[T]):
             encode_value = None
         _, OptionColumns, entries_of = _of_columns()
         columns = OptionColumns(partition_keys, ordering_keys, properties, event_timestamps, sequence_ids)
-        entries = entries_of(values, columns, encode_value, limits, self._publisher.routing)
+        check_type_or_none(dict, common_properties, "common_properties")
+        common = checked_properties(common_properties or {})
+        entries = entries_of(values, columns, encode_value, limits, self._publisher.routing, common)
         return self._publish_all(entries, txn)
 
     def send_arrow(
@@ -489,6 +494,7 @@ class Producer(ProcessBound, Generic[T]):
         key: str | None = None,
         ordering_key: str | None = None,
         properties: str | None = None,
+        common_properties: dict[str, str] | None = None,
         event_time: str | None = None,
         sequence_id: str | None = None,
         batching_max_messages: int = BULK_MESSAGES,
@@ -512,6 +518,8 @@ class Producer(ProcessBound, Generic[T]):
             ordering_key: name of the column of ordering keys, likewise.
             properties: name of the column of properties, ``map<string, string>``, the only column that costs
                 a step per message.
+            common_properties: properties of all messages; one of the column replaces that of the same name.
+                Without a column they cost no step per message.
             event_time: name of the column of event times: timestamp or date, truncated to ms, or int64 in ms.
             sequence_id: name of the column of ids to use instead of the automatic ones.
             batching_max_messages: as for `send_many`.
@@ -555,6 +563,8 @@ class Producer(ProcessBound, Generic[T]):
         check_type(str, value, "value")
         for name in ("key", "ordering_key", "properties", "event_time", "sequence_id"):
             check_type_or_none(str, locals()[name], name)
+        check_type_or_none(dict, common_properties, "common_properties")
+        common = checked_properties(common_properties or {})
         if self._separates_key:
             raise OperationNotSupported(
                 "send_arrow takes payloads and keys from columns, and the schema separates keys from values; "
@@ -575,7 +585,8 @@ class Producer(ProcessBound, Generic[T]):
 
             others = (key, ordering_key, properties, event_time, sequence_id)
             encode_value = rows_of(schema, value, [name for name in others if name]) or schema.encode
-        portions = portions_of(data, names, encode_value, *limits, self._publisher.routing)
+        routing = self._publisher.routing
+        portions = portions_of(data, names, encode_value, *limits, routing, common)
         return self._publish_all(portions, txn)
 
     def _bulk_limits(self, messages: int, payload: int, has_ids: bool) -> BulkLimits:

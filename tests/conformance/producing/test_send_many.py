@@ -446,3 +446,31 @@ def test_statistics_count_messages(topic):
         producer.send_many(hellos(0, 100), batching_max_messages=30)
         stats = producer.stats()
         assert (stats.messages_sent, stats.entries_sent, stats.send_failures) == (100, 4, 0)
+
+
+@pytest.mark.parametrize("topic", ["orders", "keyed"])
+def test_common_properties(client: Client, topic: str):
+    """Every message of a call has them, those of values and those of rows, beside its own."""
+    consumer = client.subscribe(topic, "kitchen")
+    kind = BatchingType.KeyBased if topic == "keyed" else BatchingType.Default
+    producer = client.create_producer(topic, batching_type=kind)
+    common = {"till": "1", "table": "none"}
+    keys = ["7", "9", "7"]
+    own: list[dict[str, str] | None] = [{"table": "7"}, None, {}]
+    producer.send_many(iter([b"a", b"b", b"c"]), partition_keys=keys, common_properties=common)
+    producer.send_many([b"d", b"e", b"f"], partition_keys=keys, properties=own, common_properties=common)
+    common["till"] = "2"  # a copy was sent
+    received = {message.data(): message.properties() for message in (consumer.receive() for _ in range(6))}
+    till = {"till": "1", "table": "none"}
+    assert received == {
+        b"a": till,
+        b"b": till,
+        b"c": till,
+        b"d": {**till, "table": "7"},
+        b"e": till,
+        b"f": till,
+    }
+    with pytest.raises(TypeError, match="dict of str to str"):
+        producer.send_many([b"a"], common_properties={"a": 1})  # type: ignore[dict-item]
+    with pytest.raises(ValueError, match="common_properties"):
+        producer.send_many([b"a"], common_properties=[{}])  # type: ignore[arg-type]
