@@ -65,6 +65,9 @@ class DecodedEntry(Protocol):
     def event_times(self) -> Sequence[int] | None:
         """Event times, in ms."""
 
+    def deliver_at(self) -> Sequence[int] | None:
+        """Delivery times, in ms; 0 for at once."""
+
     def sequence_ids(self) -> Sequence[int] | None:
         """Sequence ids; None if they are consecutive."""
 
@@ -278,6 +281,12 @@ class Message(Generic[T]):
         times = self._entry.event_times()
         return times[self._index] if times is not None else 0
 
+    def deliver_at(self) -> int:
+        """Return the earliest delivery on Shared subscriptions that the producer asked for, in milliseconds
+        since 1970 (UTC); 0 for at once (not in ``pulsar-client``)."""
+        times = self._entry.deliver_at()
+        return times[self._index] if times is not None else 0
+
     def redelivery_count(self) -> int:
         """Return the number of earlier deliveries; counted on Shared and Key_Shared subscriptions only."""
         return self._entry.redelivery_count
@@ -378,6 +387,7 @@ class Message(Generic[T]):
             "ordering_key": self.ordering_key(),
             "own_properties": self.properties(),
             "event_time": self.event_timestamp(),
+            "delivery_time": self.deliver_at(),
             "sequence_id": self.sequence_id(),
             "is_null": self.has_null_value(),
         }
@@ -452,6 +462,10 @@ class _KeptEntry:
     def event_times(self) -> list[int]:
         """The event time, in ms."""
         return [self.event_time] * self._rows
+
+    def deliver_at(self) -> list[int]:
+        """The delivery time, in ms."""
+        return [self.delivery_time] * self._rows
 
     def sequence_ids(self) -> None:
         """The sequence id is made of `first_sequence_id`."""

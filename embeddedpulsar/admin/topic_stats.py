@@ -2,13 +2,15 @@
 
 What `Topics.get_internal_stats` returns: ledgers and cursors. The names are Pulsar's, in snake case.
 
-What `Transactions` returns, likewise.
+What `Transactions` returns, likewise; and where a cursor is, read from stats as a broker gives them.
 
 What `Admin.why_kept` returns: the ledgers of a topic, and what holds each of them.
 """
 
 from __future__ import annotations
 
+import re
+import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from embeddedpulsar._engine.store.policies.keeping import KEEP_UNTIL_SUBSCRIBED, RETENTION
@@ -724,3 +726,45 @@ def _ledgers_of(store: Store, topic: Topic) -> list[KeptLedger]:
         else:
             add(figures, free)
     return kept
+
+
+Place = tuple[int, int, int]
+"""Ledger, entry and batch index: what orders the messages of a log."""
+
+
+def _position(text: str) -> Place:
+    """A mark-delete position as a place: all messages of its entry lie before it."""
+    ledger, entry = text.split(":")
+    return int(ledger), int(entry), sys.maxsize
+
+
+class Cursor(NamedTuple):
+    """What a subscription has acknowledged: all up to `mark`, and the ranges of entries ``(first, last]``."""
+
+    mark: Place
+    ranges: tuple[tuple[Place, Place], ...]
+
+    @staticmethod
+    def of(stats: dict[str, Any]) -> Cursor:
+        """Of a cursor of internal stats.
+
+        Example:
+            >>> ranges = "[(1:1..1:3]]"
+            >>> cursor = Cursor.of({"markDeletePosition": "1:0", "individuallyDeletedMessages": ranges})
+            >>> [cursor.is_acknowledged((1, entry, -1)) for entry in range(5)]
+            [True, False, True, True, False]
+        """
+        ranges = re.findall(r"\((\d+:-?\d+)\.\.(\d+:-?\d+)\]", stats.get("individuallyDeletedMessages", ""))
+        return Cursor(
+            _position(stats["markDeletePosition"]),
+            tuple((_position(first), _position(last)) for first, last in ranges),
+        )
+
+    def is_acknowledged(self, place: Place) -> bool:
+        """Whether a message needs no delivery any more."""
+        return place <= self.mark or any(first < place <= last for first, last in self.ranges)
+
+    @property
+    def limits(self) -> list[Place]:
+        """Behind which places something else begins."""
+        return [self.mark, *(place for limits in self.ranges for place in limits)]

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from embeddedpulsar.admin.admin import Admin
+from embeddedpulsar.admin.topic_stats import Cursor, Place
 from embeddedpulsar.cli.base import (
     ArgumentFile,
     OpenedStore,
@@ -52,51 +53,9 @@ if TYPE_CHECKING:
     from embeddedpulsar.message import Message
 
 
-Place = tuple[int, int, int]
-"""Ledger, entry and batch index: what orders the messages of a log."""
-
-
 def place_of(message_id: MessageId) -> Place:
     """The place of a message in its log."""
     return message_id.ledger_id(), message_id.entry_id(), message_id.batch_index()
-
-
-def _position(text: str) -> Place:
-    """A mark-delete position as a place: all messages of its entry lie before it."""
-    ledger, entry = text.split(":")
-    return int(ledger), int(entry), sys.maxsize
-
-
-class Cursor(NamedTuple):
-    """What a subscription has acknowledged: all up to `mark`, and the ranges of entries ``(first, last]``."""
-
-    mark: Place
-    ranges: tuple[tuple[Place, Place], ...]
-
-    @staticmethod
-    def of(stats: dict[str, Any]) -> Cursor:
-        """Of a cursor of internal stats.
-
-        Example:
-            >>> ranges = "[(1:1..1:3]]"
-            >>> cursor = Cursor.of({"markDeletePosition": "1:0", "individuallyDeletedMessages": ranges})
-            >>> [cursor.is_acknowledged((1, entry, -1)) for entry in range(5)]
-            [True, False, True, True, False]
-        """
-        ranges = re.findall(r"\((\d+:-?\d+)\.\.(\d+:-?\d+)\]", stats.get("individuallyDeletedMessages", ""))
-        return Cursor(
-            _position(stats["markDeletePosition"]),
-            tuple((_position(first), _position(last)) for first, last in ranges),
-        )
-
-    def is_acknowledged(self, place: Place) -> bool:
-        """Whether a message needs no delivery any more."""
-        return place <= self.mark or any(first < place <= last for first, last in self.ranges)
-
-    @property
-    def limits(self) -> list[Place]:
-        """Behind which places something else begins."""
-        return [self.mark, *(place for limits in self.ranges for place in limits)]
 
 
 class StoreSide:
@@ -162,14 +121,17 @@ class StoreSide:
         """Move a subscription to the first message that it delivers."""
         self._topics.reset_cursor(log, name, message_id)
 
-    def retention(self, topic: str) -> tuple[int, int] | None:
-        """Minutes and MiB of the policy of a topic; None if it has none."""
-        policy = self._topics.get_retention(topic)
-        return None if policy is None else (policy.time_minutes, policy.size_mb)
+    def policies(self, topic: str) -> dict[str, Any]:
+        """The policies that are set for a topic itself, as the REST interface has them."""
+        rest = _requests()
+        return dict(
+            rest.set_among({name: rest.topic_policy(self._admin, topic, name) for name in rest.COPIED})
+        )
 
-    def set_retention(self, topic: str, limits: tuple[int, int]) -> None:
-        """Set that policy."""
-        self._topics.set_retention(topic, *limits)
+    def set_policy(self, topic: str, name: str, value: Any) -> None:
+        """Set one of them."""
+        for method, path, body in _requests().requests_of(name, value):
+            _requests().topic_policy(self._admin, topic, path, method, body)
 
 
 class ClusterSide:
@@ -271,18 +233,26 @@ class ClusterSide:
         }
         self._call("POST", path, position)
 
-    def retention(self, topic: str) -> tuple[int, int] | None:
-        policy = self._call("GET", f"{self._path(topic)}/retention", missing={})
-        if not policy:
-            return None
-        return int(policy["retentionTimeInMinutes"]), int(policy["retentionSizeInMB"])
+    def policies(self, topic: str) -> dict[str, Any]:
+        """See `StoreSide`, as are all of these."""
+        rest, path = _requests(), self._path(topic)
+        # Where a broker has a policy not at all, its path is missing.
+        answers = {name: self._call("GET", f"{path}/{rest.shown(name)}", missing={}) for name in rest.COPIED}
+        return dict(rest.set_among(answers))
 
-    def set_retention(self, topic: str, limits: tuple[int, int]) -> None:
-        policy = {"retentionTimeInMinutes": limits[0], "retentionSizeInMB": limits[1]}
-        self._call("POST", f"{self._path(topic)}/retention", policy)
+    def set_policy(self, topic: str, name: str, value: Any) -> None:
+        for method, part, body in _requests().requests_of(name, value):
+            self._call(method, f"{self._path(topic)}/{part}", body)
 
 
 Side = StoreSide | ClusterSide
+
+
+def _requests() -> Any:
+    """The requests for policies, by their paths; few commands need them."""
+    with late_imports():
+        from embeddedpulsar.server import rest_policies
+    return rest_policies
 
 
 def _without_partitions(logs: list[str], partitioned: dict[str, int]) -> dict[str, int]:
@@ -370,6 +340,8 @@ class LogCopy:
     def __init__(
         self, origin: Client, target: Client, log: str, target_log: str, stop: Event, progress: ProgressLine
     ) -> None:
+        # `pulsar-client` does not tell when a message of a cluster is due.
+        self._tells_delays: Final = not is_cluster(origin.get_service_info().service_url)
         self._origin: Final = origin
         self._target: Final = target
         self._log: Final = log
@@ -499,6 +471,8 @@ class LogCopy:
             # A broker that removes duplicates does so when a connection was lost, too.
             "sequence_id": number,
         }
+        if self._tells_delays and (due_ms := message.deliver_at()):
+            options["deliver_at"] = due_ms
         producer = self._producer(message.writer_schema(), len(payload) > _LARGE)
         content = None if message.has_null_value() else payload
         if len(payload) > _LARGE:
@@ -615,7 +589,10 @@ class Migration:
         suffixes = [f"-partition-{number}" for number in range(partitions)] or [""]
         for suffix in suffixes:
             if not self._stop.is_set():
-                yield self._log(topic, suffix, target_topic)
+                report = self._log(topic, suffix, target_topic)
+                if suffix == suffixes[-1] and not self._stop.is_set():
+                    report = report._replace(notes=(*report.notes, *self._copy_policies(topic, target_topic)))
+                yield report
 
     def _log(self, topic: str, suffix: str, target_topic: str) -> LogReport:
         log, target_log = topic + suffix, target_topic + suffix
@@ -624,7 +601,8 @@ class Migration:
         try:
             if failpoints.ACTIVE:
                 failpoints.hit("migrate:held")
-            self._copy_retention(topic, target_topic)
+            for note in self._copy_policies(topic, target_topic, is_before=True):
+                raise click.ClickException(note)
             cursors = {} if self._origin_side is None else self._origin_side.cursors(log)
             copy.run([place for cursor in cursors.values() for place in cursor.limits])
             if failpoints.ACTIVE:
@@ -638,18 +616,25 @@ class Migration:
             hold.close()
         return LogReport(log, target_log, copy.copied, copy.size, copy.present, moved, tuple(notes))
 
-    def _copy_retention(self, topic: str, target_topic: str) -> None:
+    def _copy_policies(self, topic: str, target_topic: str, *, is_before: bool = False) -> Iterator[str]:
+        """Give the target the policies of the topic that it has not: retention before the messages, others at
+        the end, as they may limit the copy. What could not be set is said."""
         if self._origin_side is None or self._target_side is None:
-            return
-        limits = self._origin_side.retention(topic)
-        if limits is not None and self._target_side.retention(target_topic) is None:
-            self._target_side.set_retention(target_topic, limits)
+            return  # as `_subscriptions` says
+        policies = self._origin_side.policies(topic)
+        present = self._target_side.policies(target_topic) if policies else {}
+        for name, value in policies.items():
+            if name not in present and (name == "retention") is is_before:
+                try:
+                    self._target_side.set_policy(target_topic, name, value)
+                except (click.ClickException, PulsarException) as e:
+                    yield f"the policy {name} is not copied: {e}"
 
     def _subscriptions(self, log: str, target_log: str, copy: LogCopy, notes: list[str]) -> tuple[str, ...]:
         """Move the subscriptions of the target to where those of the origin are, never back."""
         if self._origin_side is None or self._target_side is None:
             which = "origin" if self._origin_side is None else "target"
-            notes.append(f"subscriptions are not copied: name the REST interface of the {which}")
+            notes.append(f"subscriptions and policies are not copied: name the REST interface of the {which}")
             return ()
         cursors = {name: cursor for name, cursor in self._origin_side.cursors(log).items() if name != HOLD}
         present = self._target_side.cursors(target_log)
@@ -702,7 +687,7 @@ class Migration:
             hold.unsubscribe()
             return
         side = self._target_side
-        if not (has_subscriptions or (side is not None and side.retention(target_topic) is not None)):
+        if not (has_subscriptions or (side is not None and "retention" in side.policies(target_topic))):
             notes.append(
                 f"the messages are kept for the subscription {HOLD} alone; --finish removes it when others "
                 "are there"
@@ -796,9 +781,10 @@ def migrate(
 ) -> None:
     """Copy topics from ORIGIN to TARGET: directories of stores, or pulsar://HOST:6650 for a cluster.
 
-    Payloads, keys, ordering keys, properties, event times and schemas stay; ids and publish times of the
-    origin are properties of the copies. Subscriptions are moved to where they are at the origin. It may be
-    killed and run again: what is there is not copied twice, and a later run copies what is new.
+    Payloads, keys, ordering keys, properties, event times, delays and schemas stay; ids and publish times of
+    the origin are properties of the copies. Subscriptions are moved to where they are at the origin, and
+    topics get its policies. It may be killed and run again: what is there is not copied twice, and a later
+    run copies what is new.
     """
     token = token_file.read().strip() if token_file is not None else None
     stop, progress = Event(), ProgressLine(sys.stderr)
@@ -821,6 +807,8 @@ def migrate(
         finally:
             progress.end()
             _show(reports, is_json)
+            if is_cluster(origin) and reports and not is_json:
+                click.echo("delays are not copied: pulsar-client does not say when a message is due")
         if stop.is_set():
             raise click.ClickException("asked to end; run it again to go on")
 

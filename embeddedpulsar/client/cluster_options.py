@@ -329,6 +329,9 @@ class _Entry:
         """Event times, in ms."""
         return self._column(_EVENT_TIME, 0)
 
+    def deliver_at(self) -> None:
+        """A delayed message is in no batch."""
+
     def sequence_ids(self) -> list[int]:
         """Sequence ids."""
         return self._column(_SEQUENCE_ID, 0)

@@ -91,6 +91,9 @@ class ClusterMessage(Message[T]):
     def event_timestamp(self) -> int:
         return int(self.theirs.event_timestamp())
 
+    def deliver_at(self) -> int:
+        raise not_supported("Message.deliver_at()", "put the time into a property")
+
     def redelivery_count(self) -> int:
         return int(self.theirs.redelivery_count())
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import parse_qsl
 
 from embeddedpulsar.enums import ConsumerType
+from embeddedpulsar.exceptions import InvalidConfiguration
 from embeddedpulsar.message_id import MessageId
 from embeddedpulsar.policies import BacklogQuota
 from embeddedpulsar.policy_values import (
@@ -21,6 +23,7 @@ from embeddedpulsar.policy_values import (
     json_form,
 )
 from embeddedpulsar.records import NamedTuple
+from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:
     from embeddedpulsar.admin.admin import Admin
@@ -466,3 +469,74 @@ POLICY_ROWS: Final = (
     *_both_rows("schemaCompatibilityStrategy", "DELETE", _remove_strategy),
 )
 """The requests for policies."""
+
+
+# -- the policies of a topic for programs that have no request -----------------------------------------------
+
+COPIED: Final = (
+    "retention",
+    *(policy.topic for policy in POLICIES if policy.topic not in ("", "offloadPolicies")),
+    "backlogQuota",
+    "schemaCompatibilityStrategy",
+)
+"""The last parts of the paths of policies that another topic may have as well. Where ledgers are offloaded to
+concerns one store alone: two would write to the same place."""
+
+
+def shown(name: str) -> str:
+    """The last part of the path that says what is set."""
+    return "backlogQuotaMap" if name == "backlogQuota" else name
+
+
+def topic_policy(admin: Admin, topic: str, path: str, method: str = "GET", body: Any = None) -> Any:
+    """What the interface answers for a policy of a topic.
+
+    Raises:
+        InvalidConfiguration: it is refused.
+        PulsarException: as the method of `Topics`.
+
+    Example:
+        >>> from embeddedpulsar import Admin
+        >>> with Admin("./data") as admin:
+        ...     admin.topics().create_non_partitioned_topic("maps")
+        ...     for method, path, body in requests_of("messageTTL", 60):
+        ...         topic_policy(admin, "maps", path, method, body)
+        ...     topic_policy(admin, "maps", "messageTTL"), topic_policy(admin, "maps", "maxProducers")
+        (60, None)
+    """
+    name = TopicName.parse(topic)
+    tenant, _, namespace = name.namespace_name.partition("/")
+    local = name.full.removeprefix(f"persistent://{name.namespace_name}/")
+    parts = {"domain": "persistent", "tenant": tenant, "namespace": namespace, "topic": local}
+    path, _, query = (shown(path) if method == "GET" else path).partition("?")
+    (answer,) = [row.answer for row in POLICY_ROWS if (row.method, row.path) == (method, f"{TOPIC}/{path}")]
+    content = b"" if body is None else json.dumps(body).encode()
+    try:
+        return answer(Call(admin, parts, dict(parse_qsl(query)), content))
+    except Refusal as e:
+        raise InvalidConfiguration(str(e)) from e
+
+
+def requests_of(name: str, value: Any) -> Iterator[tuple[str, str, Any]]:
+    """The method, the last part of the path and the body of the requests that set a policy of a topic.
+
+    Example:
+        >>> list(requests_of("messageTTL", 60)), list(requests_of("maxProducers", 3))
+        ([('POST', 'messageTTL?messageTTL=60', None)], [('POST', 'maxProducers', 3)])
+    """
+    if name == "backlogQuota":
+        for kind, quota in value.items():
+            yield "POST", f"{name}?backlogQuotaType={kind}", quota
+    elif name == "messageTTL":
+        yield "POST", f"{name}?messageTTL={value}", None
+    else:
+        yield "PUT" if name == "schemaCompatibilityStrategy" else "POST", name, value
+
+
+def set_among(answers: dict[str, Any]) -> dict[str, Any]:
+    """The policies that are set, of the answers for all of them: those of no policy are empty."""
+    return {
+        name: value
+        for name, value in answers.items()
+        if value not in (None, [], {}, "") and (name, value) != ("schemaValidationEnforced", False)
+    }

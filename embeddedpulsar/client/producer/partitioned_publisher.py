@@ -80,6 +80,9 @@ class RoutedEntry:
     def event_times(self) -> Sequence[int] | None:
         return (self._options[4],)
 
+    def deliver_at(self) -> Sequence[int] | None:
+        return (self._options[5],)
+
     def sequence_ids(self) -> Sequence[int] | None:
         return None
 

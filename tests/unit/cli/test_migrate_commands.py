@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from embeddedpulsar import Admin, Client, ConsumerType, InitialPosition, MessageId
+from embeddedpulsar import Admin, Client, ConsumerType, InitialPosition, MessageId, Timeout
 from embeddedpulsar.cli.main import main
-from embeddedpulsar.cli.migrate_commands import HOLD, NUMBER, ORIGIN_ID, ORIGIN_TIME, ORIGIN_TOPIC
+from embeddedpulsar.cli.migrate_commands import HOLD, NUMBER, ORIGIN_ID, ORIGIN_TIME, ORIGIN_TOPIC, StoreSide
+from embeddedpulsar.exceptions import NotAllowedError
+from embeddedpulsar.policies import BacklogQuota
+from embeddedpulsar.policy_values import DispatchRate
 from embeddedpulsar.schema import (
     Int64Schema,
     JsonSchema,
@@ -292,3 +296,65 @@ def test_encrypted_messages_are_refused(migrate, origin: Path, target: Path, tmp
         client.create_producer("secret", encryption_key="k", crypto_key_reader=reader).send(b"x")
     status, _, err = migrate("-t", "secret")
     assert status == 1 and "is encrypted, and a copy would have no key" in err
+
+
+def test_delays_and_policies_go_along(migrate, origin: Path, target: Path):
+    """A message that is not due is not due at the target either; a topic has the policies that it had."""
+    due_ms = time.time_ns() // 1_000_000 + 3_600_000
+    with Client(origin) as client, Admin(origin) as admin:
+        producer = client.create_producer("kept", batching_enabled=True)
+        for delay in (None, due_ms, None):
+            producer.send_async(b"a", None, deliver_at=delay)
+        producer.flush()
+        topics = admin.topics()
+        topics.create_subscription("kept", "work", MessageId.earliest)
+        topics.set_message_ttl("kept", 7200)
+        topics.set_max_producers("kept", 0)
+        topics.set_deduplication_status("kept", False)
+        topics.set_dispatch_rate("kept", DispatchRate(500, -1, 1))
+        topics.set_backlog_quota(
+            "kept", BacklogQuota(1 << 20, 60, "consumer_backlog_eviction"), "message_age"
+        )
+        topics.set_schema_compatibility_strategy("kept", "FORWARD")
+        topics.set_subscription_types_enabled("kept", {ConsumerType.Shared, ConsumerType.Exclusive})
+        topics.set_max_consumers("acme/sales/flights", 9)
+    assert [report["notes"] for report in json.loads(migrate("-t", "kept", "--json")[1])] == [[]]
+    with Admin(target) as admin:
+        topics = admin.topics()
+        assert (topics.get_message_ttl("kept"), topics.get_max_producers("kept")) == (7200, 0)
+        assert topics.get_deduplication_status("kept") is False
+        assert topics.get_dispatch_rate("kept") == DispatchRate(500, -1, 1)
+        quotas = topics.get_backlog_quota_map("kept")
+        assert {kind: quota.limit_time for kind, quota in quotas.items()} == {"message_age": 60}
+        assert topics.get_schema_compatibility_strategy("kept").name == "FORWARD"
+        assert topics.get_subscription_types_enabled("kept") == {ConsumerType.Shared, ConsumerType.Exclusive}
+        assert topics.get_max_consumers("kept") is None
+        topics.set_message_ttl("kept", 60)  # what the target has is not replaced
+    times = [message.deliver_at() for message in stored(origin, "kept")]
+    assert sorted(times) == [0, 0, due_ms]
+    assert [message.deliver_at() for message in stored(target, "kept")] == times
+    assert migrate("-t", "kept", "-t", "acme/sales/flights", "--finish")[0] == 0
+    with Admin(target) as admin, Client(target) as client:
+        assert admin.topics().get_message_ttl("kept") == 60
+        assert admin.topics().get_max_consumers("acme/sales/flights") == 9
+        with client.subscribe("kept", "work", ConsumerType.Shared) as consumer:
+            assert [consumer.receive(5000).data() for _ in range(2)] == [b"a", b"a"]
+            with pytest.raises(Timeout):
+                consumer.receive(50)
+
+
+def test_a_policy_that_the_target_refuses(
+    migrate, origin: Path, target: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Is a note of the report; the messages are copied all the same."""
+    with Client(origin) as client, Admin(origin) as admin:
+        client.create_producer("kept").send(b"a")
+        admin.topics().set_message_ttl("kept", 7200)
+
+    def refuse(side: StoreSide, topic: str, name: str, value: Any) -> None:
+        raise NotAllowedError(f"{name} of {value} s is refused")
+
+    monkeypatch.setattr(StoreSide, "set_policy", refuse)
+    (report,) = json.loads(migrate("-t", "kept", "--json")[1])
+    assert report["copied"] == 1
+    assert report["notes"][-1] == "the policy messageTTL is not copied: messageTTL of 7200 s is refused"

@@ -12,7 +12,8 @@ import click
 import pytest
 
 from embeddedpulsar import MessageId
-from embeddedpulsar.cli.migrate_commands import ClusterSide, Cursor
+from embeddedpulsar.admin.topic_stats import Cursor
+from embeddedpulsar.cli.migrate_commands import ClusterSide
 
 ORDERS = "persistent://acme/sales/orders"
 CURSOR = {"markDeletePosition": "7:3", "individuallyDeletedMessages": "[(7:5..7:6],(7:8..8:0]]"}
@@ -32,6 +33,11 @@ ANSWERS: dict[str, Any] = {
     "GET persistent/acme/sales/bills/stats": {
         "subscriptions": {"work": {"durable": True}, "reader-1": {"durable": False}, "__compaction": {}}
     },
+    "GET persistent/acme/sales/bills/messageTTL": 60,
+    "GET persistent/acme/sales/bills/maxProducers": 0,
+    "GET persistent/acme/sales/bills/schemaValidationEnforced": False,
+    "GET persistent/acme/sales/bills/subscriptionTypesEnabled": [],
+    "GET persistent/acme/sales/bills/backlogQuotaMap": {"message_age": {"limitTime": 9}},
     "GET persistent/acme/sales/bills/retention": {"retentionTimeInMinutes": 60, "retentionSizeInMB": 7},
 }  # fmt: skip
 
@@ -86,7 +92,13 @@ def test_what_is_asked(broker: tuple[str, list[Any]]):
     assert side.entries(bills) == 12 and side.entries("persistent://acme/sales/none") == 0
     assert side.cursors(bills) == {"work": Cursor.of(CURSOR)}
     assert side.cursors("persistent://acme/sales/none") == {}
-    assert side.retention(bills) == (60, 7) and side.retention(ORDERS) is None
+    own = {
+        "retention": {"retentionTimeInMinutes": 60, "retentionSizeInMB": 7},
+        "messageTTL": 60,
+        "maxProducers": 0,
+        "backlogQuota": {"message_age": {"limitTime": 9}},
+    }
+    assert side.policies(bills) == own and side.policies(ORDERS) == {}
     assert {asked[3] for asked in broker[1]} == {"Bearer secret"}
 
 
@@ -97,7 +109,10 @@ def test_what_is_changed(broker: tuple[str, list[Any]]):
     side.create("persistent://acme/new/flights", 3)
     side.create_subscription(ORDERS, "to/day")
     side.reset(ORDERS, "work", MessageId(1, 7, 3, 2))
-    side.set_retention(ORDERS, (1, 2))
+    side.set_policy(ORDERS, "retention", {"retentionTimeInMinutes": 1, "retentionSizeInMB": 2})
+    for name, value in (("messageTTL", 60), ("maxProducers", 0), ("schemaCompatibilityStrategy", "FULL")):
+        side.set_policy(ORDERS, name, value)
+    side.set_policy(ORDERS, "backlogQuota", {"message_age": {"limitTime": 9}})
     changes = [asked[:3] for asked in broker[1] if asked[0] != "GET"]
     orders = "persistent/acme/sales/orders"
     assert changes == [
@@ -110,6 +125,10 @@ def test_what_is_changed(broker: tuple[str, list[Any]]):
             {"ledgerId": 7, "entryId": 3, "partitionIndex": 1, "batchIndex": 2},
         ),
         ("POST", f"{orders}/retention", {"retentionTimeInMinutes": 1, "retentionSizeInMB": 2}),
+        ("POST", f"{orders}/messageTTL?messageTTL=60", None),
+        ("POST", f"{orders}/maxProducers", 0),
+        ("PUT", f"{orders}/schemaCompatibilityStrategy", "FULL"),
+        ("POST", f"{orders}/backlogQuota?backlogQuotaType=message_age", {"limitTime": 9}),
     ]
 
 
