@@ -38,6 +38,8 @@ TRANSACTIONS: Final = "txn"
 """In the directory of a store, like the next one."""
 OUTBOX: Final = "outbox."
 """Begins the names of the producers of outboxes, and of the locks of their relays, which lie there, too."""
+VALUES: Final = "values."
+"""Begins the names of the locks of tables of values, which lie there, too."""
 SINKS: Final = "sinks"
 PENDING: Final = "pending"
 """In the directory of a sink, like the next one."""
@@ -111,6 +113,20 @@ def outbox_lock_path(root: str, producer_name: str) -> str:
         'data/outbox.4f0a.lock'
     """
     return f"{root}{os.sep}{producer_name}.lock"
+
+
+def values_lock_path(root: str, table: str) -> str:
+    """Held while a key of a table of values is read and written.
+
+    Stores that had such tables before these locks had a name of their own have one that begins with `OUTBOX`:
+    it stays that of its table, so that all processes take the same.
+
+    Example:
+        >>> values_lock_path("data", "4f0a")
+        'data/values.4f0a.lock'
+    """
+    earlier = outbox_lock_path(root, f"{OUTBOX}table-{table}")
+    return earlier if os.path.exists(earlier) else f"{root}{os.sep}{VALUES}{table}.lock"
 
 
 def compacted_path(directory: str, number: int) -> str:

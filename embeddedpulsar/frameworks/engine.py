@@ -6,8 +6,7 @@ process at a time reads and writes a key.
 
 from __future__ import annotations
 
-# The store knows files in its directory that begin so as locks beside those of topics.
-from embeddedpulsar._engine.filenames import OUTBOX, outbox_lock_path
+from embeddedpulsar._engine.filenames import values_lock_path
 from embeddedpulsar._engine.platform import threads
 from embeddedpulsar._engine.platform.file_lock import FileLock
 from embeddedpulsar._engine.platform.timing import SYSTEM_CLOCK

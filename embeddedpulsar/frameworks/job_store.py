@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from embeddedpulsar.admin.admin import Admin
 from embeddedpulsar.client.client import Client
 from embeddedpulsar.exceptions import AlreadyClosed, CorruptionError, NotAllowedError, Timeout
-from embeddedpulsar.frameworks.engine import OUTBOX, SYSTEM_CLOCK, FileLock, outbox_lock_path, threads
+from embeddedpulsar.frameworks.engine import SYSTEM_CLOCK, FileLock, threads, values_lock_path
 from embeddedpulsar.message_id import MessageId
 from embeddedpulsar.policy_values import InactiveTopicPolicies
 from embeddedpulsar.topic_name import TopicName
@@ -514,8 +514,8 @@ class JobTable:
         try:
             self._lock.acquire()
             if self._file_lock is None:
-                name = f"{OUTBOX}table-{hashlib.sha256(self._topic.encode()).hexdigest()[:16]}"
-                self._file_lock = FileLock(outbox_lock_path(self._store.client._core.store.root, name))
+                table = hashlib.sha256(self._topic.encode()).hexdigest()[:16]
+                self._file_lock = FileLock(values_lock_path(self._store.client._core.store.root, table))
             return self._file_lock
         finally:
             self._lock.release()

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
 from embeddedpulsar import Client, CorruptionError, MessageId
+from embeddedpulsar._engine.platform.file_lock import FileLock
+from embeddedpulsar._engine.store.catalog.root_layout import is_ours
 from embeddedpulsar.frameworks.job_store import JobStore, JobTable
 from embeddedpulsar.testing.manual_clock import ManualClock
 from tests.children import in_child
@@ -71,6 +74,29 @@ def test_steps_of_several_threads_and_tables(root: str, closing: ExitStack):
         assert sorted(pool.map(lambda table: table.put_if_absent("lock", b"1"), calls))[-2:] == [False, True]
         assert [value for value in pool.map(lambda table: table.pop("job"), calls) if value] == [b"x"]
         assert sorted(pool.map(lambda table: table.add("count", 1), calls)) == list(range(1, 31))
+
+
+def test_locks_with_the_name_of_before(root: str, closing: ExitStack):
+    """A new table has a lock of its own name; one whose lock had a name of outboxes keeps that."""
+    mine = table_of(root, closing)
+    assert mine.put_if_absent("job", b"x")
+    (lock,) = Path(root).glob("values.*.lock")
+    mine.close()
+    earlier = lock.with_name(f"outbox.table-{lock.name.split('.')[1]}.lock")
+    lock.rename(earlier)
+    other = table_of(root, closing)
+    holder = FileLock(str(earlier))
+    closing.callback(holder.close)
+    with ThreadPoolExecutor(1) as pool:
+        try:
+            holder.acquire()
+            waiting = pool.submit(other.add, "sum", 1)
+            with pytest.raises(TimeoutError):
+                waiting.result(0.05)
+        finally:
+            holder.release()
+        assert waiting.result(10) == 1
+    assert not lock.exists() and is_ours(lock.name) and is_ours(earlier.name)
 
 
 def test_waiting_for_a_value(root: str, closing: ExitStack):

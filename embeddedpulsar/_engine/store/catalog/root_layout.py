@@ -59,10 +59,10 @@ def is_ours(name: str) -> bool:
     Example:
         >>> is_ours("store.meta"), is_ours("store.meta.4f-0.tmp"), is_ours("holiday.jpg")
         (True, True, False)
-        >>> is_ours("outbox.4f0a.lock")
-        True
+        >>> is_ours("outbox.4f0a.lock"), is_ours("values.4f0a.lock")
+        (True, True)
     """
-    return name in OURS or name.endswith(_LEFTOVERS) or name.startswith(filenames.OUTBOX)
+    return name in OURS or name.endswith(_LEFTOVERS) or name.startswith((filenames.OUTBOX, filenames.VALUES))
 
 
 def in_root(root: str, name: str) -> str:
