@@ -27,7 +27,7 @@ from rich.text import Text
 
 from embeddedpulsar.admin.admin import Admin
 from embeddedpulsar.cli.check import refusal
-from embeddedpulsar.cli.engine import SYSTEM_CLOCK, ServiceUrl
+from embeddedpulsar.cli.engine import SYSTEM_CLOCK, ServiceUrl, late_imports
 from embeddedpulsar.cli.terminal import (
     argument_path,
     is_terminal,
@@ -38,6 +38,8 @@ from embeddedpulsar.cli.terminal import (
     write_bytes,
 )
 from embeddedpulsar.client.client import Client
+from embeddedpulsar.client.client_config import is_cluster
+from embeddedpulsar.enums import LoggerLevel
 from embeddedpulsar.error_text import counted
 from embeddedpulsar.message import Message
 from embeddedpulsar.message_id import MessageId
@@ -478,6 +480,25 @@ class OpenedStore:
         client = Client(self.root, read_only=True if self._is_read_only else None)
         click.echo(f"created a store in {self.root}", err=True)
         return client
+
+
+def cluster_client(url: str, token: str | None = None) -> Client:
+    """A client of a cluster; to be closed. What ``pulsar-client`` logs is not printed: its errors are raised.
+
+    Raises:
+        UsageError: the URL is that of no cluster.
+        ImportError: ``pulsar-client`` is not installed.
+    """
+    if not is_cluster(url):
+        raise click.UsageError(f"{url} is no address of a cluster, such as pulsar://HOST:6650")
+    with late_imports():
+        from embeddedpulsar.client.client_config import FileLogger
+        from embeddedpulsar.client.cluster_options import AuthenticationToken
+        from embeddedpulsar.cluster.client import connected
+    options: dict[str, Any] = {"logger": FileLogger(LoggerLevel.Warn, os.devnull)}
+    if token is not None:
+        options["authentication"] = AuthenticationToken(token)
+    return connected(url, **options)
 
 
 def _tell_unrecovered(admin: Admin) -> None:

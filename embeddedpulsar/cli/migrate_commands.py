@@ -15,7 +15,6 @@ REST interface of its brokers.
 from __future__ import annotations
 
 import json
-import os
 import re
 import sys
 import urllib.parse
@@ -31,6 +30,7 @@ from embeddedpulsar.cli.base import (
     ArgumentFile,
     OpenedStore,
     as_json,
+    cluster_client,
     pass_store,
     print_json,
     print_table,
@@ -39,7 +39,7 @@ from embeddedpulsar.cli.base import (
 from embeddedpulsar.cli.engine import Event, failpoints, late_imports, on_termination
 from embeddedpulsar.cli.terminal import ProgressLine, line_text
 from embeddedpulsar.client.client_config import is_cluster
-from embeddedpulsar.enums import ConsumerCryptoFailureAction, ConsumerType, InitialPosition, LoggerLevel
+from embeddedpulsar.enums import ConsumerCryptoFailureAction, ConsumerType, InitialPosition
 from embeddedpulsar.error_text import counted
 from embeddedpulsar.exceptions import ConsumerBusy, InvalidConfiguration, PulsarException, Timeout
 from embeddedpulsar.message_id import MessageId
@@ -829,15 +829,7 @@ def _opened(
         place = store.at(url)
         client = opened.enter_context(place.client(creates=creates))
         return client, StoreSide(opened.enter_context(place.admin()))
-    with late_imports():
-        from embeddedpulsar.client.client_config import FileLogger
-        from embeddedpulsar.client.cluster_options import AuthenticationToken
-        from embeddedpulsar.cluster.client import connected
-
-    options: dict[str, Any] = {"logger": FileLogger(LoggerLevel.Warn, os.devnull)}
-    if token is not None:
-        options["authentication"] = AuthenticationToken(token)
-    client = opened.enter_context(connected(url, **options))
+    client = opened.enter_context(cluster_client(url, token))
     return client, None if admin_url is None else ClusterSide(admin_url, token)
 
 

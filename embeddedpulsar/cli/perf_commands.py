@@ -19,7 +19,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from embeddedpulsar.cli.base import ArgumentPath, OpenedStore, as_json, pass_store, print_json, topic_argument
+from embeddedpulsar.cli.base import (
+    ArgumentPath,
+    OpenedStore,
+    as_json,
+    cluster_client,
+    pass_store,
+    print_json,
+    topic_argument,
+)
 from embeddedpulsar.cli.engine import SYSTEM_CLOCK, Event, late_imports, on_termination, perf_counter, threads
 from embeddedpulsar.enums import CompressionType, ConsumerType, InitialPosition, ProducerAccessMode
 from embeddedpulsar.exceptions import Timeout
@@ -386,6 +394,17 @@ _load_options = _options(
 )  # fmt: skip
 
 
+_cluster_option = click.option(
+    "-u", "--service-url", metavar="pulsar://HOST:6650", help="A cluster instead of the store."
+)
+
+
+def _client_of(store: OpenedStore, given: dict[str, Any], *, creates: bool = False) -> Client:
+    """A client of the store, or of the cluster that is named; to be closed."""
+    url = given["service_url"]
+    return store.client(creates=creates) if url is None else cluster_client(url)
+
+
 def _rate_option(default: float, what: str) -> Callable[[Any], Any]:
     return click.option(
         "-r",
@@ -496,12 +515,13 @@ def _payloads(size: int, file: str | None, delimiter: str) -> list[bytes]:
     click.option("-w", "--warmup-time", "warmup", type=_SECONDS, default=1, show_default=True,
                  help="Seconds whose latencies are not counted."),
     click.option("-ef", "--exit-on-failure", is_flag=True, help="Ends with the first send that fails."),
+    _cluster_option,
     _load_options,
 )  # fmt: skip
 @pass_store
 @click.pass_context
 def produce(context: click.Context, store: OpenedStore, /, **given: Any) -> None:
-    """Publish messages to TOPIC. Topic and store are created if necessary.
+    """Publish messages to TOPIC. Topic and store are created if necessary; -u names a cluster.
 
     A latency is the time from the moment at which the message is due by the rate until it is stored; without
     a rate (-r 0), from its send.
@@ -522,7 +542,9 @@ def produce(context: click.Context, store: OpenedStore, /, **given: Any) -> None
     meter, parts = Meter(), given["test_threads"]
     printer = LoadPrinter("produced", "msg", given["is_json"], given["histogram_file"])
     with ExitStack() as opened:
-        client = opened.enter_context(store.client(creates=True))
+        if given["partitions"] and given["service_url"]:
+            raise click.UsageError("-np makes topics of a store; make those of a cluster by its pulsar-admin")
+        client = opened.enter_context(_client_of(store, given, creates=True))
         if given["partitions"]:
             _create_partitioned(store, names, given["partitions"])
         serial = count()
@@ -557,6 +579,9 @@ def _create_partitioned(store: OpenedStore, names: list[str], partitions: int) -
             # What is there stays, with as many partitions as it has.
             if name not in admin.topics().get_partitioned_topic_list(TopicName.parse(name).namespace_name):
                 admin.topics().create_partitioned_topic(name, partitions)
+
+
+_ACK_DELAY_MS: Final = 100
 
 
 class _Countdown:
@@ -622,10 +647,12 @@ def _receive_all(
     click.option("-q", "--receiver-queue-size", "queue", type=_NUMBER, default=1000, show_default=True),
     click.option("-p", "--receiver-queue-size-across-partitions", "queues", type=_NUMBER, default=50_000,
                  show_default=True),
-    click.option("--acks-delay-millis", "ack_delay", type=_NUMBER, default=100, show_default=True),
+    click.option("--acks-delay-millis", "ack_delay", type=_NUMBER, default=_ACK_DELAY_MS,
+                 show_default=True),
     click.option("--batch-index-ack", is_flag=True, help="Acknowledges the messages of a batch one by one."),
     click.option("-mc", "--max_chunked_msg", "chunked", type=_NUMBER, default=10, show_default=True),
     click.option("-ac", "--auto_ack_chunk_q_full", "auto_ack", is_flag=True),
+    _cluster_option,
     _load_options,
 )  # fmt: skip
 @pass_store
@@ -641,14 +668,20 @@ def consume(context: click.Context, store: OpenedStore, /, **given: Any) -> None
     subscribed = [name] if subscriptions == 1 else [f"{name}-{number}" for number in range(subscriptions)]
     meter = Meter()
     printer = LoadPrinter("received", "msg", given["is_json"], given["histogram_file"])
-    with store.client(creates=True) as client:
+    # `pulsar-client` collects acknowledgements for as long as it says.
+    grouping: dict[str, Any] = {"ack_group_time_ms": given["ack_delay"]}
+    if given["service_url"] is not None:
+        if given["ack_delay"] != _ACK_DELAY_MS:
+            raise click.UsageError("--acks-delay-millis needs a store; pulsar-client has a time of its own")
+        grouping = {}
+    with _client_of(store, given, creates=True) as client:
         consumers = [
             client.subscribe(
                 topic, subscription, _TYPES[given["kind"]],
                 initial_position=_POSITIONS[given["position"]],
                 receiver_queue_size=given["queue"],
                 max_total_receiver_queue_size_across_partitions=given["queues"],
-                ack_group_time_ms=given["ack_delay"],
+                **grouping,
                 batch_index_ack_enabled=given["batch_index_ack"],
                 max_pending_chunked_message=given["chunked"],
                 auto_ack_oldest_chunked_message_on_queue_full=given["auto_ack"],
@@ -683,6 +716,7 @@ def _start_id(context: click.Context, parameter: click.Parameter, value: str) ->
                  show_default=True, help="Or latest, or ledger:entry."),
     click.option("-t", "--num-topics", "topics", type=_COUNT, default=1, show_default=True),
     click.option("-q", "--receiver-queue-size", "queue", type=_NUMBER, default=1000, show_default=True),
+    _cluster_option,
     _load_options,
 )  # fmt: skip
 @pass_store
@@ -694,7 +728,7 @@ def read(context: click.Context, store: OpenedStore, /, **given: Any) -> None:
     """
     meter = Meter()
     printer = LoadPrinter("read", "msg", given["is_json"], given["histogram_file"])
-    with store.client() as client:
+    with _client_of(store, given) as client:
         readers = [
             client.create_reader(name, given["start"], receiver_queue_size=given["queue"])
             for name in _topic_names(given["topic"], given["topics"])

@@ -14,6 +14,7 @@ import pytest
 from embeddedpulsar import Admin, Client, MessageId
 from embeddedpulsar.cli import perf_commands
 from embeddedpulsar.cli.perf_commands import HistogramLog, LatencyHistogram, Meter, Schedule
+from embeddedpulsar.testing import patched_pulsar
 from embeddedpulsar.testing.trial_store import assert_clean
 
 
@@ -225,3 +226,22 @@ def test_no_latency_is_not_a_latency_of_zero():
     assert histogram.text() == "Latency: none recorded"
     histogram.record([1500])
     assert histogram.text().startswith("Latency: mean: 1.500 ms - ")
+
+
+def test_a_cluster_instead_of_the_store(store: Path, call, capfd: pytest.CaptureFixture[str]):
+    """By its address, with the same options; here a store stands in for it. What needs a store is refused."""
+    cluster = ("-u", "pulsar://broker.example.com:6650")
+    with patched_pulsar(str(store)):
+        out = call("perf", "produce", "load", "-m", "50", "-r", "0", "--json", *cluster)[1]
+        assert json.loads(out.splitlines()[-1])["messages"] == 50
+        earliest = ("-sp", "Earliest", "-m", "50", "--json")
+        for command in (("consume", "load", *earliest), ("read", "load", "-n", "50", "--json")):
+            out = call("perf", *command, *cluster)[1]
+            assert json.loads(out.splitlines()[-1])["messages"] == 50
+    for options, text in (
+        (("produce", "load", "-np", "3", *cluster), "pulsar-admin"),
+        (("consume", "load", "--acks-delay-millis", "5", *cluster), "needs a store"),
+        (("produce", "load", "-u", "nonsense"), "no address of a cluster"),
+    ):
+        status, _, err = call("perf", *options)
+        assert status == 2 and text in err
