@@ -12,6 +12,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from embeddedpulsar import __version__, exceptions
+from embeddedpulsar.functions.function_config import FunctionConfig
 from embeddedpulsar.message_id import MessageId
 from embeddedpulsar.policy_values import ResourceGroup, json_form
 from embeddedpulsar.server.rest_policies import (
@@ -387,6 +388,33 @@ def _txn(call: Call) -> tuple[int, int]:
     return call.number("most"), call.number("least")
 
 
+def _function_config(call: Call) -> FunctionConfig:
+    """The configuration of a function, of a form as pulsar-admin sends it, or JSON alone.
+
+    Code is not taken: a worker imports it by the name of its class, or it is not run.
+    """
+    fields, parts = {}, call.parts()
+    for name, content in parts.items():
+        if name == "functionConfig":
+            try:
+                fields = json.loads(content)
+            except ValueError:
+                raise Refusal(400, "functionConfig is no JSON") from None
+        elif name != "updateOptions" and content:
+            raise Refusal(400, f"{name}: code is not uploaded; install it where the workers run, and name "
+                               "it as className, module.Class or module.function")  # fmt: skip
+    if not isinstance(fields, dict) or not fields:
+        raise Refusal(400, "the configuration is missing: a part functionConfig, an object in JSON")
+    tenant, namespace, function = _name(call)
+    for name, value in (("tenant", tenant), ("namespace", namespace), ("name", function)):
+        if fields.setdefault(name, value) != value:
+            raise Refusal(400, f"{name} is {value} in the path, and {fields[name]} in the configuration")
+    for name in ("jar", "go", "py"):
+        if fields.get(name):
+            raise Refusal(400, f"{name}: files are not run for a request; name a class that can be imported")
+    return FunctionConfig.from_json(fields)
+
+
 def _name(call: Call) -> tuple[str, str, str]:
     return call.path["tenant"], call.path["namespace"], call.path["function"]
 
@@ -446,6 +474,10 @@ _OTHERS: Final = (
         lambda call: call.admin.functions().get_functions(call.path["tenant"], call.path["namespace"])),
     Row("GET", "v3/functions/{tenant}/{namespace}/{function}",
         lambda call: call.admin.functions().get_function(*_name(call)).json()),
+    Row("POST", "v3/functions/{tenant}/{namespace}/{function}",
+        lambda call: call.admin.functions().create_function(_function_config(call)), invalid=400),
+    Row("PUT", "v3/functions/{tenant}/{namespace}/{function}",
+        lambda call: call.admin.functions().update_function(_function_config(call)), invalid=400),
     Row("DELETE", "v3/functions/{tenant}/{namespace}/{function}",
         lambda call: call.admin.functions().delete_function(*_name(call))),
     Row("GET", "v3/functions/{tenant}/{namespace}/{function}/status",

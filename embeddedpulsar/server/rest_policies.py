@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import email
+import email.message
 import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
@@ -96,6 +98,23 @@ class Call:
             names = " or ".join(each.__name__ for each in _kinds(kind))
             raise Refusal(400, f"the body of the request is {names}, not {value!r:.100}")
         return value
+
+    def parts(self) -> dict[str, str]:
+        """The body as a form of several parts, by their names; JSON alone is the part `functionConfig`."""
+        boundary, _, _ = self._content.partition(b"\r\n")
+        if not boundary.startswith(b"--"):
+            return {"functionConfig": self._content.decode("utf-8", "replace")}
+        head = b'Content-Type: multipart/form-data; boundary="' + boundary[2:] + b'"\r\n\r\n'
+        parts = email.message_from_bytes(head + self._content)
+        if not parts.is_multipart():
+            raise Refusal(400, "the body of the request is no form")
+        named: dict[str, str] = {}
+        for part in parts.get_payload():
+            assert isinstance(part, email.message.Message)
+            name = part.get_param("name", header="content-disposition")
+            content = part.get_payload(decode=True)
+            named[str(name)] = content.decode("utf-8", "replace") if isinstance(content, bytes) else ""
+        return named
 
     def record(self, kind: Any, names: Mapping[str, str] | None = None) -> Any:
         """The body as a policy: an object with the fields of a named tuple, in camel case."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -137,6 +138,40 @@ def test_messages_with_unusual_names(site: Maker, root: Path):
     assert "x-evil" not in answer.headers
     assert answer.headers["x-pulsar-partition-key"] == "k  X-Evil: 1 ☃"
     assert answer.headers["x-pulsar-event-time"] == "1970-01-01T00:00:00.001Z"
+
+
+def test_functions_are_created_and_changed(site: Maker, root: Path):
+    """By a form as pulsar-admin sends it, or by JSON; code is not uploaded, and no file is run."""
+    with Client(root) as client, Admin(root) as admin:
+        served = site(client, allow_changes=True)
+        dump = "/admin/v3/functions/public/default/dump"
+
+        def send(method: str, config: Any, **more: Any) -> Any:
+            parts = {"functionConfig": (None, json.dumps(config), "application/json"), **more}
+            return served.ask(method, dump, BEARER, files=parts)
+
+        config = {"className": "json.dumps", "inputs": ["in"], "output": "out", "parallelism": 2}
+        assert send("POST", config).status_code == 204
+        assert admin.functions().get_function("public", "default", "dump").parallelism == 2
+        assert "dump" in send("POST", config).json()["reason"]
+        changed = send("PUT", {**config, "parallelism": 3}, updateOptions=(None, "{}", "application/json"))
+        assert changed.status_code == 204
+        assert admin.functions().get_function("public", "default", "dump").parallelism == 3
+        as_json = served.ask("PUT", dump, BEARER, json={**config, "tenant": "public"})
+        assert as_json.status_code == 204
+        assert admin.functions().get_function("public", "default", "dump").parallelism == 2
+        for given, more, reason in (
+            (config, {"data": ("dump.py", b"import os")}, "code is not uploaded"),
+            ({**config, "py": "/tmp/dump.py"}, {}, "files are not run"),
+            ({**config, "name": "load"}, {}, "name is dump in the path, and load"),
+            ({**config, "className": "json.nothing"}, {}, "nothing"),
+            ([], {}, "is missing"),
+        ):
+            refused = send("PUT", given, **more)
+            assert refused.status_code == 400 and reason in refused.json()["reason"], reason
+        assert served.ask("PUT", dump, BEARER, content=b"--x\r\nnonsense").status_code == 400
+        assert served.ask("PUT", dump, BEARER, content=b"nonsense").status_code == 400
+        assert site(client).ask("POST", dump, BEARER, json=config).status_code == 403
 
 
 def test_functions_and_transactions(site: Maker, root: Path):
