@@ -190,8 +190,8 @@ class Message(Generic[T]):
         ({'table': '7'}, 'bar', 1000)
         >>> message.publish_timestamp() > 1000, message.redelivery_count(), message.schema_version()
         (True, 0, '')
-        >>> message.has_null_value(), message.encryption_context()
-        (False, None)
+        >>> message.has_null_value(), message.encryption_context(), message.deliver_at()
+        (False, None, 0)
     """
 
     __slots__ = ("_entry", "_index", "_origin")
