@@ -100,7 +100,7 @@ class Call:
         return value
 
     def parts(self) -> dict[str, str]:
-        """The body as a form of several parts, by their names; JSON alone is the part `functionConfig`."""
+        """The body as a form of several parts, by their names; JSON alone is the part ``functionConfig``."""
         boundary, _, _ = self._content.partition(b"\r\n")
         if not boundary.startswith(b"--"):
             return {"functionConfig": self._content.decode("utf-8", "replace")}

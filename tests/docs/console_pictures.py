@@ -25,6 +25,7 @@ from tests.multiprocess.test_console_browser import CHROMIUM, FULL, THEMES, TOKE
 
 PICTURES: Final = Path(__file__).resolve().parents[2] / "docs" / "images"
 _SECONDS: Final = 90.0
+_PAUSE: Final = threading.Event()  # nobody sets it
 _SIZE: Final = {"width": 1280, "height": 800}
 
 
@@ -53,11 +54,11 @@ def telemetry(root: str, client: Client, admin: Admin, cold: str) -> None:
             if part == 2:
                 topics.offload("telemetry", 0)
                 while topics.offload_status("telemetry").status == "RUNNING":
-                    time.sleep(0.05)
+                    _PAUSE.wait(0.05)
             if part == 4:
                 topics.compact("telemetry")
                 while topics.compaction_status("telemetry").status == "RUNNING":
-                    time.sleep(0.05)
+                    _PAUSE.wait(0.05)
     for name, count in (("billing", 1000), ("dashboard", 1500)):
         topics.skip_messages("telemetry", name, count)
 
@@ -123,7 +124,7 @@ def main(directory: str = str(PICTURES), seconds: str = str(_SECONDS)) -> None:
                     producer.send(b"{}")
             admin.topics().create_partitioned_topic("journeys", 4)
             telemetry(root, client, admin, f"{scratch}/cold")
-            for topic, name in (("orders", "invoices"), ("payments", "ledger"), ("journeys", "later")):
+            for topic, name in (("orders", "invoices"), ("payments", "ledger")):
                 admin.topics().create_subscription(topic, name, MessageId.earliest)
             load = Load(client)
             try:
@@ -151,7 +152,7 @@ def _take(root: str, directory: Path, seconds: float) -> None:
             page = browser.new_context(viewport=_SIZE, color_scheme=theme).new_page()
             page.goto(f"{url}?token={TOKEN}")
             pages[theme] = page
-        time.sleep(seconds)  # the charts have what happened while a page is open
+        page.wait_for_timeout(seconds * 1000)  # the charts have what happened while a page is open
         for screen, place, text in (
             ("overview", "#/overview", "Busiest topics"),
             ("topic", f"#/topic/{quote(FULL + 'telemetry', safe='')}", "who holds it"),
@@ -159,7 +160,7 @@ def _take(root: str, directory: Path, seconds: float) -> None:
             for theme, page in pages.items():
                 page.evaluate("place => { location.hash = place }", place)
                 page.wait_for_function("text => document.body.innerText.includes(text)", arg=text)
-                time.sleep(2.0)
+                page.wait_for_timeout(2000)
                 shown = {"overview": "light", "topic": "dark"}[screen] == theme
                 page.screenshot(path=directory / f"console-{screen}{'' if shown else f'-{theme}'}.png")
         browser.close()
