@@ -470,7 +470,8 @@ def doctor(
         )
     else:
         counts = {status: sum(each.status == status for each in findings) for status in _STATUSES}
-        click.echo(f"{verdict.upper()}: {counts[CRITICAL]} critical, {counts[WARNING]} warnings")
+        warnings = counted(counts[WARNING], "warning")
+        click.echo(f"{verdict.upper()}: {counts[CRITICAL]} critical, {warnings}")
     context.exit(_STATUSES[verdict])
 
 

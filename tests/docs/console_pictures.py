@@ -2,7 +2,7 @@
 
 python -m tests.docs.console_pictures [DIRECTORY] [SECONDS]    (default: docs/images, 90)
 
-Both screens are taken in both themes; the pages show the overview in the light theme, the topic in the dark.
+The pages show the overview in the light theme, the topic in the dark. Another directory gets both in both themes.
 """
 
 from __future__ import annotations
@@ -162,7 +162,8 @@ def _take(root: str, directory: Path, seconds: float) -> None:
                 page.wait_for_function("text => document.body.innerText.includes(text)", arg=text)
                 page.wait_for_timeout(2000)
                 shown = {"overview": "light", "topic": "dark"}[screen] == theme
-                page.screenshot(path=directory / f"console-{screen}{'' if shown else f'-{theme}'}.png")
+                if shown or directory != PICTURES:
+                    page.screenshot(path=directory / f"console-{screen}{'' if shown else f'-{theme}'}.png")
         browser.close()
 
 
