@@ -2,7 +2,7 @@
 
 python -m tests.docs.console_pictures [DIRECTORY] [SECONDS]    (default: docs/images, 90)
 
-The pages show the overview in the light theme, the topic in the dark. Another directory gets both in both themes.
+The pages show the overview in the light theme, the topic in the dark; another directory gets both in both.
 """
 
 from __future__ import annotations
