@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from collections import OrderedDict
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -58,7 +59,12 @@ if TYPE_CHECKING:
 _CONTENT_TYPE: Final = "content-type"
 _CORRELATION_ID: Final = "correlation_id"
 _REPLY_TO: Final = "reply_to"
-_OF_FASTSTREAM: Final = (_CONTENT_TYPE, _CORRELATION_ID, _REPLY_TO)
+# Which request of a topic for answers it is; the answer has it again.
+_REQUEST_ID: Final = "request_id"
+_OF_FASTSTREAM: Final = (_CONTENT_TYPE, _CORRELATION_ID, _REPLY_TO, _REQUEST_ID)
+_REPLIES: Final = "non-persistent://public/default/faststream-reply-"
+# Topics for answers that a client keeps, and to which a process that answers keeps producers.
+_KEPT: Final = 128
 SUBSCRIPTION: Final = "faststream"
 """The subscription of a subscriber that names none."""
 
@@ -184,6 +190,7 @@ class EmbeddedPulsarPublishCommand(PublishCommand):
         self.delay = delay
         self.timeout = timeout
         self.bodies = bodies
+        self.request_id = ""
 
     @property
     def batch_bodies(self) -> tuple[Any, ...]:
@@ -208,9 +215,31 @@ class EmbeddedPulsarPublishCommand(PublishCommand):
         """Return the payload and the properties of a body."""
         payload, content_type = await codec.encode(body, serializer)
         properties = {name: str(value) for name, value in self.headers.items()}
-        own = {_CONTENT_TYPE: content_type, _CORRELATION_ID: self.correlation_id, _REPLY_TO: self.reply_to}
+        own = {
+            _CONTENT_TYPE: content_type,
+            _CORRELATION_ID: self.correlation_id,
+            _REPLY_TO: self.reply_to,
+            _REQUEST_ID: self.request_id,
+        }
         properties.update((name, value) for name, value in own.items() if value)
         return payload, properties
+
+
+class _Inbox:
+    """A topic for the answers to requests, one of which waits at a time."""
+
+    def __init__(self, topic: str, consumer: Consumer[bytes]) -> None:
+        self.topic: Final = topic
+        self.consumer: Final = consumer
+        self.requests = 0
+
+    async def answer(self, request_id: str) -> Received:
+        """Return the answer to a request. Second answers to earlier ones are dropped."""
+        while True:
+            message = await self.consumer.receive()
+            await self.consumer.acknowledge(message)
+            if message.properties().get(_REQUEST_ID, request_id) == request_id:
+                return _received(message, self.consumer)
 
 
 class TopicProducer(ProducerProto[EmbeddedPulsarPublishCommand]):
@@ -223,6 +252,8 @@ class TopicProducer(ProducerProto[EmbeddedPulsarPublishCommand]):
         self._serializer: Any = None
         self._client: Client | None = None
         self._producers: dict[str, asyncio.Task[Producer[bytes]]] = {}
+        self._answering: OrderedDict[str, asyncio.Task[Producer[bytes]]] = OrderedDict()
+        self._inboxes: list[_Inbox] = []
 
     def connect(self, client: Client, serializer: Any, codec: Any) -> None:
         """Publish by a client from now on."""
@@ -231,6 +262,8 @@ class TopicProducer(ProducerProto[EmbeddedPulsarPublishCommand]):
     def disconnect(self) -> None:
         """Publish no more."""
         self._client = None
+        self._inboxes.clear()
+        self._answering.clear()
         self._producers.clear()
 
     @property
@@ -241,11 +274,19 @@ class TopicProducer(ProducerProto[EmbeddedPulsarPublishCommand]):
         return self._client
 
     async def _attached(self, topic: str) -> Producer[bytes]:
-        task = self._producers.get(topic)
+        is_answer = topic.startswith(_REPLIES)
+        producers = self._answering if is_answer else self._producers
+        task = producers.get(topic)
         if task is None or (task.done() and task.exception() is not None):
             # A batch goes whole to one consumer of a Shared subscription, so messages are not batched.
             opening = self.client.create_producer(topic, batching_enabled=False)
-            task = self._producers[topic] = asyncio.ensure_future(opening)
+            task = producers[topic] = asyncio.ensure_future(opening)
+        if is_answer:
+            # Clients come and go, and each has topics of its own.
+            self._answering.move_to_end(topic)
+            while len(self._answering) > _KEPT:
+                _, oldest = self._answering.popitem(last=False)
+                await (await asyncio.shield(oldest)).close()
         return await asyncio.shield(task)
 
     async def publish(self, cmd: EmbeddedPulsarPublishCommand) -> str:
@@ -272,12 +313,25 @@ class TopicProducer(ProducerProto[EmbeddedPulsarPublishCommand]):
         Raises:
             TimeoutError: no answer came in time.
         """
-        cmd.reply_to = f"non-persistent://public/default/faststream-reply-{uuid.uuid4().hex}"
-        async with await self.client.subscribe(cmd.reply_to, "reply") as consumer:
+        inbox = self._inboxes.pop() if self._inboxes else await self._opened_inbox()
+        inbox.requests += 1
+        cmd.reply_to, cmd.request_id = inbox.topic, str(inbox.requests)
+        try:
             await self.publish(cmd)
-            message = await asyncio.wait_for(consumer.receive(), cmd.timeout)
-            await consumer.acknowledge(message)
-            return _received(message, consumer)
+            async with asyncio.timeout(cmd.timeout):
+                answer = await inbox.answer(cmd.request_id)
+        except BaseException:
+            await inbox.consumer.close()
+            raise
+        if len(self._inboxes) < _KEPT:
+            self._inboxes.append(inbox)
+        else:
+            await inbox.consumer.close()
+        return answer
+
+    async def _opened_inbox(self) -> _Inbox:
+        topic = f"{_REPLIES}{uuid.uuid4().hex}"
+        return _Inbox(topic, await self.client.subscribe(topic, "reply"))
 
     async def reject(self, topic: str, received: Received) -> None:
         """Store a dead letter."""
@@ -435,7 +489,8 @@ class EmbeddedPulsarSubscriber(TasksMixin, SubscriberUsecase[Received]):
             yield await self._processed(_received(message, consumer))
 
     def _make_response_publisher(self, message: StreamMessage[Any]) -> Sequence[_ReplyPublisher]:
-        return (_ReplyPublisher(self._outer_config.producer, message.reply_to),)
+        request_id = message.raw_message.properties.get(_REQUEST_ID, "")
+        return (_ReplyPublisher(self._outer_config.producer, message.reply_to, request_id),)
 
     def get_log_context(self, message: StreamMessage[Any] | None) -> dict[str, str]:
         """Return what log records say of a message."""
@@ -445,9 +500,10 @@ class EmbeddedPulsarSubscriber(TasksMixin, SubscriberUsecase[Received]):
 class _ReplyPublisher(FakePublisher):
     """Publishes the answer to a request."""
 
-    def __init__(self, producer: Any, topic: str) -> None:
+    def __init__(self, producer: Any, topic: str, request_id: str) -> None:
         super().__init__(producer=producer)
         self._topic = topic
+        self._request_id = request_id
 
     def patch_command(self, cmd: PublishCommand) -> EmbeddedPulsarPublishCommand:
         """Send a command to the topic of the answer."""
@@ -455,6 +511,7 @@ class _ReplyPublisher(FakePublisher):
             super().patch_command(cmd)
         )
         reply.destination = self._topic
+        reply.request_id = self._request_id
         return reply
 
 

@@ -17,6 +17,7 @@ from faststream.exceptions import IncorrectState, NackMessage, SubscriberNotFoun
 from faststream.specification import AsyncAPI
 
 from embeddedpulsar import Admin, ConsumerType
+from embeddedpulsar.frameworks import faststream_parts
 from embeddedpulsar.frameworks.faststream import (
     EmbeddedPulsarBroker,
     EmbeddedPulsarPublisherArgs,
@@ -115,6 +116,49 @@ def test_requests(broker: EmbeddedPulsarBroker):
         return [await answer.decode() for answer in answers]
 
     assert running(broker, program) == [42, 8]
+
+
+def test_requests_that_are_answered_twice(broker: EmbeddedPulsarBroker):
+    """Each request gets an answer of its own, also where two subscriptions answer all of them; requests one
+    after the other share a topic for their answers, and those at the same time do not."""
+    topics = set()
+
+    @broker.subscriber("numbers", subscription="first", max_workers=4)
+    async def double(number: int, message: MessageContext) -> int:
+        topics.add(message.reply_to)
+        return 2 * number
+
+    @broker.subscriber("numbers", subscription="second", max_workers=4)
+    async def again(number: int) -> int:
+        return 2 * number
+
+    async def answer(number: int) -> Any:
+        return await (await broker.request(number, "numbers", timeout=20)).decode()
+
+    async def program() -> tuple[list[Any], int, list[Any]]:
+        first = [await answer(number) for number in range(10)]
+        return first, len(topics), await asyncio.gather(*map(answer, range(5)))
+
+    first, count, rest = running(broker, program)
+    assert first == [2 * number for number in range(10)] and rest == first[:5]
+    assert count == 1 and len(topics) == 5
+
+
+def test_producers_of_answers_are_not_kept_for_ever(
+    broker: EmbeddedPulsarBroker, monkeypatch: pytest.MonkeyPatch
+):
+    """A process that answers many clients closes its producers of those that it answered long ago."""
+    prefix, count = faststream_parts._REPLIES, 6
+    monkeypatch.setattr(faststream_parts, "_KEPT", 3)
+
+    async def program() -> list[str]:
+        for number in range(count):
+            await broker.publish("dish", f"{prefix}{number}")
+        await broker.publish("dish", f"{prefix}0")
+        return list(broker.config.producer._answering)
+
+    kept = running(broker, program)
+    assert kept == [f"{prefix}{number}" for number in [*range(4, count), 0]]
 
 
 def backlog(broker: EmbeddedPulsarBroker, subscription: str = "faststream") -> int:
