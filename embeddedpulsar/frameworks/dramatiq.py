@@ -1,4 +1,5 @@
-"""dramatiq: a broker and a result back end. Needs ``pip install "embeddedpulsar[dramatiq]"``.
+"""dramatiq: a broker, a result back end, and one of rate limiters. Needs
+``pip install "embeddedpulsar[dramatiq]"``.
 
 Example:
     >>> import dramatiq
@@ -29,6 +30,7 @@ try:
     from dramatiq.errors import ConnectionClosed, DecodeError, QueueJoinTimeout, QueueNotFound
     from dramatiq.logging import get_logger
     from dramatiq.message import Message
+    from dramatiq.rate_limits.backend import RateLimiterBackend
     from dramatiq.results.backend import DEFAULT_TIMEOUT, Missing, ResultBackend
     from dramatiq.results.errors import ResultMissing, ResultTimeout
 except ImportError as error:
@@ -44,7 +46,7 @@ from embeddedpulsar.frameworks.job_store import WORKERS, JobStore, JobTable
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from dramatiq.encoder import Encoder
     from dramatiq.middleware import Middleware
@@ -453,3 +455,92 @@ class EmbeddedPulsarBackend(ResultBackend):
         """Close the store. The next result opens it again."""
         self._table.close()
         self._store_of_results.close()
+
+
+class EmbeddedPulsarRateLimiterBackend(RateLimiterBackend):
+    """Keeps the counters of rate limiters and barriers in a topic of a store, for all its processes.
+
+    Role: each change reads and writes in one step, under a lock of files that ends with its holder. Waiting
+    for a barrier sleeps until it is passed. dramatiq's limiters, `Barrier`, and the middleware
+    `GroupCallbacks` take it.
+
+    Thread-safe. After a fork the child goes on with it. What a process that dies had acquired comes back
+    when the ``ttl`` of its limiter is over.
+
+    Args:
+        service_url: of the store: a directory, or ``memory://name``.
+        topic: of the counters.
+        **options: of `embeddedpulsar.Client`, such as ``durability``.
+
+    Example:
+        >>> from dramatiq.rate_limits import ConcurrentRateLimiter
+        >>> backend = EmbeddedPulsarRateLimiterBackend("memory://limits")
+        >>> till = ConcurrentRateLimiter(backend, "till", limit=1)
+        >>> with till.acquire(raise_on_failure=False) as mine:
+        ...     with till.acquire(raise_on_failure=False) as yours:
+        ...         mine, yours
+        (True, False)
+        >>> backend.close()
+    """
+
+    def __init__(
+        self,
+        service_url: str | os.PathLike[str],
+        *,
+        topic: str = f"persistent://{NAMESPACE}/limits.RL",
+        **options: Any,
+    ) -> None:
+        self._store: Final = JobStore(service_url, **options)
+        self._table: Final = JobTable(self._store, topic, retention_ms=None)
+
+    def _value(self, key: str) -> int:
+        return int(self._table.get(key) or b"0")
+
+    def _put_if(self, key: str, amount: int, ttl: int, is_allowed: Callable[[int], bool]) -> bool:
+        def step() -> bool:
+            value = self._value(key) + amount
+            if not is_allowed(value):
+                return False
+            self._table.put(key, b"%d" % value, ttl)
+            return True
+
+        return self._table.alone(step)
+
+    def add(self, key: str, value: int, ttl: int) -> bool:
+        """Set a counter that is not there, for ``ttl`` ms. Of all callers one gets True."""
+        return self._table.put_if_absent(key, b"%d" % value, ttl)
+
+    def incr(self, key: str, amount: int, maximum: int, ttl: int) -> bool:
+        """Add to a counter, which begins at 0, unless the sum is more than ``maximum``."""
+        return self._put_if(key, amount, ttl, lambda value: value <= maximum)
+
+    def decr(self, key: str, amount: int, minimum: int, ttl: int) -> bool:
+        """Subtract from a counter, unless the difference is less than ``minimum``."""
+        return self._put_if(key, -amount, ttl, lambda value: value >= minimum)
+
+    def incr_and_sum(
+        self, key: str, keys: Callable[[], Iterable[str]], amount: int, maximum: int, ttl: int
+    ) -> bool:
+        """Add to a counter, unless it or the sum of several counters would be more than ``maximum``."""
+
+        def is_allowed(value: int) -> bool:
+            return value <= maximum and amount + sum(map(self._value, keys())) <= maximum
+
+        return self._put_if(key, amount, ttl, is_allowed)
+
+    def wait(self, key: str, timeout: int | None) -> bool:
+        """Sleep until an event was published by `wait_notify`, at most ``timeout`` ms; None for no limit.
+
+        Returns:
+            Whether it was. It may have been before the call, for as long as the event lives.
+        """
+        return self._table.wait(key, None if timeout is None else timeout / 1000) is not None
+
+    def wait_notify(self, key: str, ttl: int) -> None:
+        """Publish an event, which lives for ``ttl`` ms."""
+        self._table.put_alone(key, b"1", ttl)
+
+    def close(self) -> None:
+        """Close the store. The next use opens it again."""
+        self._table.close()
+        self._store.close()

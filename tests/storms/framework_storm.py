@@ -43,48 +43,72 @@ class Framework(NamedTuple):
         app: module of `tests.storms.framework_apps`.
         worker: arguments of ``python -m`` that start a worker.
         queues: topics that hold the tasks, with the subscription ``workers``.
+        more_queues: those that only the session ``mixed`` uses.
     """
 
     package: str
     app: str
     worker: tuple[str, ...]
     queues: tuple[str, ...]
+    more_queues: tuple[str, ...] = ()
 
 
 _APPS: Final = "tests.storms.framework_apps"
+_PRIORITIES: Final = ("", ";priority-3", ";priority-6", ";priority-9")
 FRAMEWORKS: Final[dict[str, Framework]] = {
     "celery": Framework(
         "celery",
         f"{_APPS}.celery_app",
-        ("celery", "-A", f"{_APPS}.celery_app", "worker", "-c", "2", "--without-gossip", "--without-mingle"),
-        tuple(f"public/kombu/celery{suffix}" for suffix in ("", ";priority-3", ";priority-6", ";priority-9")),
+        (
+            "celery",
+            "-A",
+            f"{_APPS}.celery_app",
+            "worker",
+            "-Q",
+            "celery,urgent",
+            "-c",
+            "2",
+            "--without-gossip",
+        ),
+        tuple(f"public/kombu/celery{suffix}" for suffix in _PRIORITIES),
+        tuple(f"public/kombu/urgent{suffix}" for suffix in _PRIORITIES),
     ),
     "django": Framework(
         "django",
         f"{_APPS}.django_app",
         ("embeddedpulsar.frameworks.django", "worker", "--settings", f"{_APPS}.django_settings"),
         ("public/django/default",),
+        (
+            *(
+                f"public/django/{name};priority{n:+d}"
+                for name in ("default", "urgent")
+                for n in (-20, -10, 10, 20)
+            ),
+            "public/django/urgent",
+        ),
     ),
     "taskiq": Framework(
         "taskiq",
         f"{_APPS}.taskiq_app",
         ("taskiq", "worker", f"{_APPS}.taskiq_app:broker", "--workers", "1", "--max-threadpool-threads", "4"),
-        ("taskiq",),
+        ("taskiq", "taskiq-priority-1", "taskiq-priority-2"),
     ),
     "dramatiq": Framework(
         "dramatiq",
         f"{_APPS}.dramatiq_app",
         ("dramatiq", f"{_APPS}.dramatiq_app", "--processes", "1", "--threads", "4"),
         ("persistent://public/dramatiq/default",),
+        ("persistent://public/dramatiq/urgent",),
     ),
     "huey": Framework(
         "huey",
         f"{_APPS}.huey_app",
         ("huey.bin.huey_consumer", f"{_APPS}.huey_app.huey", "--workers", "4", "--quiet"),
         ("persistent://public/huey/storm",),
+        ("persistent://public/huey/storm.priority1", "persistent://public/huey/storm.priority2"),
     ),
     "faststream": Framework(
-        "faststream", f"{_APPS}.faststream_app", (f"{_APPS}.faststream_app",), ("numbers",)
+        "faststream", f"{_APPS}.faststream_app", (f"{_APPS}.faststream_app",), ("numbers",), ("urgent",)
     ),
 }
 
@@ -97,11 +121,23 @@ class FrameworkStorm:
         folder: where store and files are.
         seed: of the choice of workers.
         work_s: how long a task works, seconds.
+        session: of the client: ``session`` or ``mixed``, see `tests.storms.framework_apps`.
+        kill_each_s: mean time between kills, seconds; each is between none and twice that.
     """
 
-    def __init__(self, name: str, folder: str, seed: int, work_s: float) -> None:
+    def __init__(
+        self,
+        name: str,
+        folder: str,
+        seed: int,
+        work_s: float,
+        session: str = "session",
+        kill_each_s: float = _KILL_EACH_S,
+    ) -> None:
         self.framework: Final = FRAMEWORKS[name]
-        self.report: Final = StormReport(f"frameworks: {name}, seed {seed}")
+        self.report: Final = StormReport(f"frameworks: {name}, {session}, seed {seed}")
+        self._session: Final = session
+        self._kill_each_s: Final = kill_each_s
         self._store: Final = f"{folder}/{name}-store"
         self._effects: Final = f"{folder}/{name}-effects"
         self._log: Final = f"{folder}/{name}.log"
@@ -126,7 +162,7 @@ class FrameworkStorm:
         begun = time.monotonic()
         code = f"import sys; from {_APPS}.client import main; main(*sys.argv[1:])"
         client = subprocess.Popen(
-            [sys.executable, "-c", code, self.framework.app, str(tasks), str(_END_S)],
+            [sys.executable, "-c", code, self.framework.app, self._session, str(tasks), str(_END_S)],
             env=self._environment,
             stdout=subprocess.PIPE,
             text=True,
@@ -137,7 +173,7 @@ class FrameworkStorm:
                 self._workers.append(self._start())
             while client.poll() is None:
                 with contextlib.suppress(subprocess.TimeoutExpired):
-                    client.wait(_KILL_EACH_S)
+                    client.wait(self._chance.uniform(0, 2 * self._kill_each_s))
                 # Tasks were run since the last kill: where workers take long to start, all would be starting.
                 done = len(self._done())
                 is_due = most_kills is None or kills < most_kills
@@ -198,7 +234,8 @@ class FrameworkStorm:
         if status or answer != f"{tasks} results":
             problems.append(f"the client ended with status {status} and said {answer!r}")
         with Admin(self._store) as admin:
-            for queue in self.framework.queues:
+            more = self.framework.more_queues if self._session == "mixed" else ()
+            for queue in (*self.framework.queues, *more):
                 backlog = admin.topics().get_stats(queue).subscriptions["workers"].msg_backlog
                 if backlog:
                     problems.append(f"{queue} has {backlog} tasks in the end")
@@ -216,6 +253,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """The options of this storm."""
     parser.add_argument("--tasks", type=int, default=10_000, help="of each framework (default 10000)")
     parser.add_argument(
+        "--mixed",
+        action="store_true",
+        help="with queues, priorities, delays and groups instead of tasks alone",
+    )
+    parser.add_argument(
         "--framework",
         action="append",
         choices=sorted(FRAMEWORKS),
@@ -231,7 +273,9 @@ def run(options: argparse.Namespace, progress: Progress | None = None) -> list[S
             report = StormReport(f"frameworks: {name} is not installed")
         else:
             folder = tempfile.mkdtemp(prefix="storm-", dir=options.workspace)
-            report = FrameworkStorm(name, folder, options.seed, 0.005).run(options.tasks, progress=progress)
+            session = "mixed" if options.mixed else "session"
+            storm = FrameworkStorm(name, folder, options.seed, 0.005, session)
+            report = storm.run(options.tasks, progress=progress)
             if report.is_clean:
                 shutil.rmtree(folder)
             else:

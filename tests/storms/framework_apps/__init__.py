@@ -1,7 +1,8 @@
 """Programs of users of frameworks of jobs, which the workers of each framework import.
 
-Each has a task ``double`` that writes its number to the file of effects and returns its double, and
-`session`: what a client does. The store and the file are given in the environment.
+Each has a task ``double`` that writes its number to the file of effects and returns its double, and two
+things that a client does: ``session`` sends tasks one after the other, ``mixed`` uses queues, priorities,
+delays, groups and what else the framework has. The store and the file are given in the environment.
 """
 
 from __future__ import annotations

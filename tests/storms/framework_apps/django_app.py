@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import time
+from datetime import timedelta
+from typing import Any
 
 import django
+from django.utils import timezone
 
 from tests.storms.framework_apps import work
 
@@ -26,7 +29,24 @@ def double(number: int) -> int:
 
 def session(count: int, timeout_s: float) -> list[int]:
     """Send tasks and return their results."""
-    results = [double.enqueue(number) for number in range(count)]
+    return _values([double.enqueue(number) for number in range(count)], timeout_s)
+
+
+def mixed(count: int, timeout_s: float) -> list[int]:
+    """Send tasks to two queues, with priorities, and some to be run later."""
+    now = timezone.now()
+    tasks = [
+        double.using(
+            queue_name=("default", "urgent")[number % 2],
+            priority=number % 5 * 10 - 20,
+            run_after=now + timedelta(seconds=1 + number % 3) if number % 4 == 0 else None,
+        )
+        for number in range(count)
+    ]
+    return _values([task.enqueue(number) for number, task in enumerate(tasks)], timeout_s)
+
+
+def _values(results: list[Any], timeout_s: float) -> list[int]:
     end = time.monotonic() + timeout_s
     for result in results:
         while not result.is_finished and time.monotonic() < end:

@@ -7,6 +7,7 @@ from tests.storms.framework_apps import STORE
 TASKS = {
     "default": {
         "BACKEND": "embeddedpulsar.frameworks.django.TaskBackend",
+        "QUEUES": ["default", "urgent"],
         "OPTIONS": {"path": STORE, "max_attempts": 100},
     }
 }

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import queue
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +17,17 @@ pytest.importorskip("dramatiq", reason="the extra is not installed")
 import dramatiq
 from dramatiq import Message, QueueJoinTimeout, QueueNotFound, Worker
 from dramatiq.errors import ConnectionClosed
+from dramatiq.middleware import GroupCallbacks
+from dramatiq.rate_limits import Barrier, WindowRateLimiter
 from dramatiq.results import ResultFailure, ResultMissing, Results, ResultTimeout
 
 from embeddedpulsar import Client
-from embeddedpulsar.frameworks.dramatiq import EmbeddedPulsarBackend, EmbeddedPulsarBroker
+from embeddedpulsar.frameworks.dramatiq import (
+    EmbeddedPulsarBackend,
+    EmbeddedPulsarBroker,
+    EmbeddedPulsarRateLimiterBackend,
+)
+from embeddedpulsar.testing.manual_clock import ManualClock
 from embeddedpulsar.testing.trial_store import assert_clean
 
 WAIT_MS = 20_000
@@ -220,3 +230,66 @@ def test_wrong_arguments():
         EmbeddedPulsarBroker("memory://x", dead_message_ttl=0)
     with pytest.raises(ValueError, match="max_result_ttl"):
         EmbeddedPulsarBackend("memory://x", max_result_ttl=0)
+
+
+def limits_of(root: str, closing: ExitStack) -> EmbeddedPulsarRateLimiterBackend:
+    """Counters with a store of their own, as another process has."""
+    backend = EmbeddedPulsarRateLimiterBackend(root)
+    closing.callback(backend.close)
+    return backend
+
+
+def test_counters_of_two_processes(root: str, closing: ExitStack):
+    """Each sees what the other counted, and neither goes beyond the limits; counters expire."""
+    with ManualClock() as clock:
+        mine, other = limits_of(root, closing), limits_of(root, closing)
+        assert mine.add("a", 2, 1000) and not other.add("a", 9, 1000)
+        assert other.incr("a", 3, 5, 1000) and not mine.incr("a", 1, 5, 1000)
+        assert mine.decr("a", 5, 0, 1000) and not other.decr("a", 1, 0, 1000)
+        assert mine.incr_and_sum("b", lambda: ["a", "b"], 2, 3, 1000)
+        assert not other.incr_and_sum("a", lambda: ["a", "b"], 2, 3, 1000)
+        assert not other.incr_and_sum("a", list, 4, 3, 1000)
+        assert other.incr_and_sum("a", lambda: ["a", "b"], 1, 3, 1000)
+        clock.advance(1.0)
+        assert other.add("a", 1, 1000) and mine.incr("b", 3, 3, 1000)
+
+
+def test_limiters_and_barriers(root: str, closing: ExitStack):
+    """Limits hold for all threads and processes; who waits for a barrier is woken by the last party."""
+    mine, other = limits_of(root, closing), limits_of(root, closing)
+    window = [WindowRateLimiter(backend, "orders", limit=3, window=60) for backend in (mine, other)]
+    with ThreadPoolExecutor(4) as pool:
+
+        def is_acquired(number: int) -> bool:
+            with window[number % 2].acquire(raise_on_failure=False) as acquired:
+                return bool(acquired)
+
+        assert sum(pool.map(is_acquired, range(8))) == 3
+        parties = [Barrier(backend, "guests", ttl=60_000) for backend in (mine, other)]
+        assert parties[0].create(2) and not parties[1].create(2)
+        waiting = pool.submit(parties[0].wait, timeout=20_000)
+        while mine._table.get("guests") != b"1":
+            threading.Event().wait(0.001)
+        assert parties[1].wait(block=False) and waiting.result(20)
+        assert not Barrier(mine, "nobody", ttl=1000).backend.wait("nobody@events", 1)
+
+
+def test_groups_call_back(broker: EmbeddedPulsarBroker, tmp_path: Path, closing: ExitStack):
+    """When all messages of a group were processed, once."""
+    broker.add_middleware(GroupCallbacks(limits_of(str(tmp_path / "store"), closing)))
+    calls: queue.Queue[str] = queue.Queue()
+
+    @dramatiq.actor(broker=broker)
+    def serve(dish: str) -> None:
+        calls.put(dish)
+
+    @dramatiq.actor(broker=broker)
+    def pay() -> None:
+        calls.put("paid")
+
+    group = dramatiq.group([serve.message("soup"), serve.message("tea")], broker=broker)
+    group.add_completion_callback(pay.message())
+    with working(broker):
+        group.run()
+        received = [calls.get(timeout=20) for _ in range(3)]
+    assert sorted(received[:2]) == ["soup", "tea"] and received[2] == "paid" and calls.empty()
