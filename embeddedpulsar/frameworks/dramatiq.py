@@ -461,8 +461,8 @@ class EmbeddedPulsarRateLimiterBackend(RateLimiterBackend):
     """Keeps the counters of rate limiters and barriers in a topic of a store, for all its processes.
 
     Role: each change reads and writes in one step, under a lock of files that ends with its holder. Waiting
-    for a barrier sleeps until it is passed. dramatiq's limiters, `Barrier`, and the middleware
-    `GroupCallbacks` take it.
+    for a barrier sleeps until it is passed. The limiters and barriers of dramatiq, and its middleware
+    ``GroupCallbacks``, take it.
 
     Thread-safe. After a fork the child goes on with it. What a process that dies had acquired comes back
     when the ``ttl`` of its limiter is over.
