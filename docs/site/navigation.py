@@ -93,7 +93,6 @@ REFERENCE: Final[dict[str, tuple[str, ...]]] = {
         "embeddedpulsar.admin.topics",
         "embeddedpulsar.admin.namespaces",
         "embeddedpulsar.admin.dead_letters",
-        "embeddedpulsar.admin.namespaces",
         "embeddedpulsar.admin.transactions",
         "embeddedpulsar.policy_values",
     ),

@@ -34,6 +34,12 @@ def test_every_page_is_in_one_section_at_most():
     assert len(names) == len(set(names))
 
 
+def test_every_module_is_in_the_reference_once():
+    """A second time, each of its names is described twice, and links do not know which is meant."""
+    modules = [name for names in module_of("navigation").REFERENCE.values() for name in names]
+    assert len(modules) == len(set(modules))
+
+
 def test_the_pages_of_readers_have_their_place():
     """Pages that come with other parts may wait in the last section; those that lead a reader may not."""
     placed = {name for pages in module_of("navigation").SECTIONS.values() for name in pages}

@@ -58,6 +58,7 @@ function contextOf(parts, query) {
     parts,
     query,
     allowChanges: about.allowChanges,
+    readOnly: about.readOnly,
     signal: controller.signal,
     get: (name, given) => get(name, given, controller.signal),
     follow(given, onValue) {

@@ -125,7 +125,7 @@ export function health(root, context) {
       ...value.checks.map((check) => [check.name, check.reason ? h("span", { class: "bad" }, check.reason) : h("span", { class: "good" }, "ok")]),
       ["directory", h("span", { class: "mono" }, value.path)],
       ["format", `version ${value.formatVersion}`],
-      ["processes", value.processes === 1 ? "this server alone has it open" : `${count(value.processes)} have it open, this server included`],
+      ["processes", openedBy(value.processes, !context.readOnly)],
     ]));
     const { total, used, free, store } = value.disk;
     const share = ((used / (used + free)) * 100 || 0).toFixed(0); // as `df`: without what the file system reserves
@@ -146,4 +146,11 @@ function drawDamage(root, value) {
     value.unrecovered.length ? notice(`not recovered yet: ${value.unrecovered.slice(0, 20).join(", ")}; figures of them may be behind`) : null,
   ].filter(Boolean);
   replace(root, parts.length ? parts : h("p", { class: "muted" }, "None was met since the server was started. ", h("code", {}, "embeddedpulsar check"), " reads all files."));
+}
+
+/** A server that opened the store read-only looks, and is none of the processes that have the store open. */
+function openedBy(processes, isCounted) {
+  const all = `${count(processes)} ${processes === 1 ? "has" : "have"} it open`;
+  if (!isCounted) return processes ? `${all}; this server only looks` : "this server alone, which only looks";
+  return processes === 1 ? "this server alone has it open" : `${all}, this server included`;
 }
