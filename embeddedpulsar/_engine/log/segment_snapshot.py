@@ -61,7 +61,7 @@ from embeddedpulsar._engine.log.segment import (
     note_of_offloaded,
 )
 from embeddedpulsar._engine.log.topic_control import is_of_this_boot
-from embeddedpulsar._engine.platform import descriptors
+from embeddedpulsar._engine.platform import descriptors, threads
 from embeddedpulsar._engine.platform.mapped_file import MappedFile
 from embeddedpulsar.damage import MISSING_SEGMENT, SEGMENT_HEADER, Damage, DamageHook
 from embeddedpulsar.exceptions import CorruptionError
@@ -227,7 +227,9 @@ def _control_words(directory: str) -> tuple[int, int] | None:
             here = (control.device, control.inode)
             if (header.device, header.inode) != here or not is_of_this_boot(header, directory):
                 return None
-            return control.words[TopicWord.TAIL], control.words[TopicWord.TRIM]
+            words = control.words[TopicWord.TAIL], control.words[TopicWord.TRIM]
+            threads.await_stores()  # frames and slots before that tail are seen from here on
+            return words
     except (FileNotFoundError, CorruptionError):
         return None
 

@@ -6,6 +6,7 @@ Each test is named in a row of the table in docs/concurrency.md, "Machines that 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import pytest
 
@@ -17,6 +18,7 @@ from embeddedpulsar._engine.format.segment_header import SLOT_SIZE, slot_offset
 from embeddedpulsar._engine.log.log_view import LogView
 from embeddedpulsar._engine.log.managed_ledger import ManagedLedger
 from embeddedpulsar._engine.log.position import Position
+from embeddedpulsar._engine.log.segment_snapshot import committed_segments
 from embeddedpulsar._engine.log.segments import SEGMENTS
 from embeddedpulsar._engine.platform import threads
 from tests.ledger_site import PREFIX, LedgerSite, drain, send
@@ -246,6 +248,22 @@ def test_a_roll_in_any_state(scene: Scene):
             read += [value for view in drain(cursor) for value in view.values()]
             assert read == [b"old", b"new", b"newer"]
     assert scene.damage == []
+
+
+def test_a_plan_of_whole_logs(scene: Scene):
+    """Arrow and Spark load the tail word once, and read up to it without any lock: behind a pause, so that
+    what they map is whole."""
+    scene.publish()
+    directory = scene.writer.view.directory
+    expected, whole = committed_segments(directory), Path(scene.log).read_bytes()
+    with reordering(scene.stores.deliver) as passed:
+        for seen in samples(scene.others(), 60, seed=11):
+            passed.clear()
+            scene.stores.show([*scene.tail, *seen])
+            assert committed_segments(directory) == expected
+            assert passed == ["pause"]
+            assert Path(scene.log).read_bytes() == whole
+    assert expected[-1].entries == KEYED + 1
 
 
 def test_these_states_need_their_cures(scene: Scene):

@@ -77,7 +77,7 @@ from embeddedpulsar._engine.format.transaction_record import SUBSCRIPTION, Abort
 from embeddedpulsar._engine.log.log_check import trusted_words
 from embeddedpulsar._engine.log.segment import ledgers_with_cold, read_segment_header
 from embeddedpulsar._engine.log.topic_control import boot_in
-from embeddedpulsar._engine.platform import descriptors, disk, failpoints, nofollow
+from embeddedpulsar._engine.platform import descriptors, disk, failpoints, nofollow, threads
 from embeddedpulsar._engine.platform.file_lock import FileLock
 from embeddedpulsar._engine.platform.timing import SYSTEM_CLOCK
 from embeddedpulsar._engine.store.care.backup_target import BackupTarget
@@ -211,6 +211,7 @@ class TopicCut:
         else:
             return False
         tail, names = words[TopicWord.TAIL], descriptors.names_in(self.directory)
+        threads.await_stores()  # what stands before that tail is copied, and not verified
         ledgers = ledgers_with_cold(self.directory, names)
         self.is_of_function = filenames.FUNCTION_LOCK in names
         to = split_tail(tail)[0]
