@@ -369,7 +369,10 @@ def limit_error(what: str, code: int) -> DescriptorLimitError:
         remedy = "raise fs.file-max, or close other programs"
     elif code == errno.ENOMEM:
         reason = "this process may not have another map, or the system has no memory left (ENOMEM)"
-        remedy = "raise vm.max_map_count or the limit of the address space (ulimit -v), or use fewer topics"
+        remedy = (
+            "raise vm.max_map_count or the limit of the address space (ulimit -v), use fewer topics, or "
+            "smaller ledgers (managedLedgerMaxSizePerLedgerMbytes)"
+        )
     else:
         numbers = f"{_in_use()} file descriptors open, and may have {_limit_text()} at most"
         reason = f"this process has {numbers} (EMFILE)"

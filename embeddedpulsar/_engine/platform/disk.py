@@ -272,6 +272,9 @@ _OPEN_FLAGS: Final = (
 _ZEROS: Final = bytes(64 * 1024)
 # The unit in which `_write_zeros` may not overwrite what another process has stored.
 _PAGE: Final = 4096
+_EXT4_SHARE: Final = 50
+_EXT4_MOST: Final = 4096
+"""Blocks that ext4 keeps for itself, though `statvfs` calls them free: a fiftieth of all, at most these."""
 _READ_STEP: Final = 1 << 20
 # Below IOV_MAX, which is 1,024 on Linux.
 _BUFFERS_PER_CALL: Final = 512 if hasattr(os, "pwritev") else 0  # macOS before 11 has none
@@ -517,9 +520,13 @@ class Disk:
         # Without counts a full disk is noticed by the call that finds no room.
         if not status.f_blocks:  # some file systems count nothing
             return UNKNOWN_FREE
-        # Root may use the blocks that are kept for root (5 % of ext4 by default); others may not.
-        blocks = status.f_bfree if os.geteuid() == 0 else status.f_bavail
-        return int(blocks * status.f_frsize)
+        blocks: int = status.f_bavail
+        # Root may use the blocks that are kept for root (5 % of ext4 by default); others may not. Some
+        # that ext4 keeps for itself count as free, and nobody gets them. btrfs, which counts no files,
+        # keeps none for root: there the difference is what metadata have.
+        if status.f_files and os.geteuid() == 0:
+            blocks = max(blocks, status.f_bfree - min(status.f_blocks // _EXT4_SHARE, _EXT4_MOST))
+        return blocks * status.f_frsize
 
     def pread(self, fd: int, n: int, offset: int) -> bytes:
         """Up to ``n`` bytes at ``offset``; fewer at the end of the file. An error names the file."""

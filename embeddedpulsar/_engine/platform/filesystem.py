@@ -13,6 +13,7 @@ import errno
 import fcntl
 import os
 import stat
+import struct
 import sys
 from collections.abc import Iterable
 
@@ -35,6 +36,10 @@ _ESCAPES: Final = (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "
 _IN_ENGLISH: Final = {"PATH": "/sbin:/bin:/usr/sbin:/usr/bin", "LC_ALL": "C"}
 _MOUNTS_STEP: Final = 1 << 16
 _MOST_TYPES: Final = 64
+_FLAGS: Final = struct.Struct("@l")  # of the machine: an argument of a call
+_GET_FLAGS: Final = 2 << 30 | _FLAGS.size << 16 | ord("f") << 8 | 1  # FS_IOC_GETFLAGS
+_SET_FLAGS: Final = 1 << 30 | _FLAGS.size << 16 | ord("f") << 8 | 2  # FS_IOC_SETFLAGS
+_NO_COPY_ON_WRITE: Final = 0x0080_0000
 _types: Final[dict[tuple[int, int, int], str | None]] = {}
 
 
@@ -342,6 +347,26 @@ def make_directories(path: str, mode: int | None = PRIVATE) -> None:
             raise StorageOSError(reason=reason, remedy=remedy, errno=errno.ENOENT) from e
         with contextlib.suppress(PermissionError):  # one may add to a directory that one cannot open
             disk.DISK.fsync_dir(os.path.dirname(directory))
+
+
+def overwrite_in_place(root: str) -> None:
+    """Have a new directory of a store on btrfs overwrite its files where they are, as other file systems do.
+
+    Else btrfs puts each page that is written again in another place of the disk. On a full one it has none,
+    and the process that stored into a mapped page gets SIGBUS. Files and directories that are made in it from
+    now on have the attribute, too (``lsattr`` shows C). btrfs then keeps no checksums of them: the store has
+    its own.
+    """
+    if sys.platform != "linux" or filesystem_type(root) != "btrfs":
+        return
+    fd = descriptors.opening(f"cannot open {root}", nofollow.open_directory, root, os.O_RDONLY)
+    try:
+        # Refused to who does not own the directory: then all is as in a store that was made before.
+        with contextlib.suppress(OSError):
+            (flags,) = _FLAGS.unpack(fcntl.ioctl(fd, _GET_FLAGS, bytes(_FLAGS.size)))
+            fcntl.ioctl(fd, _SET_FLAGS, _FLAGS.pack(flags | _NO_COPY_ON_WRITE))
+    finally:
+        os.close(fd)
 
 
 def check_owner(path: str, status: os.stat_result) -> None:

@@ -29,7 +29,7 @@ from embeddedpulsar._engine.platform import descriptors, disk, fork, nofollow
 from embeddedpulsar._engine.platform.access import LINK_CODES, irregular
 from embeddedpulsar._engine.platform.descriptors import late_imports
 from embeddedpulsar._engine.platform.file_lock import LOCK_EX_NB, flock
-from embeddedpulsar.exceptions import CorruptionError, StorageOSError
+from embeddedpulsar.exceptions import CorruptionError, StorageFullError, StorageOSError
 from embeddedpulsar.records import TYPE_CHECKING, NamedTuple, cast
 
 if TYPE_CHECKING:
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from typing import Any, Final
 
 
+_LARGEST_PIECE: Final = 2 << 20
+_ROOM_TO_ROUND: Final = 16 << 20
 SMALL_FILE: Final = 64 * 1024  # up to here a file is reserved whole when created
 
 _HAS_TRACKFD: Final = sys.version_info >= (3, 13)
@@ -47,6 +49,7 @@ _HAS_POPULATE: Final = sys.platform == "linux" and hasattr(mmap.mmap, "madvise")
 # Python 3.11 does not name it; other systems have it by another number, or something else by this one.
 _NORESERVE: Final = getattr(mmap, "MAP_NORESERVE", 0x4000 if sys.platform == "linux" else 0)
 _ANONYMOUS: Final = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NORESERVE
+_ANONYMOUS_SHARED: Final = mmap.MAP_SHARED | mmap.MAP_ANONYMOUS | _NORESERVE
 _NO_FILE: Final = LINK_CODES | {errno.EISDIR, errno.ENXIO}
 _WORDS_OF_PY_BUFFER: Final = 10
 _calls: _Calls | None = None
@@ -116,7 +119,14 @@ def map_file(fd: int, size: int, writable: bool = True) -> mmap.mmap:
     # Anonymous and without reserve, so the range costs address space and no memory until it is
     # replaced.
     rights = mmap.PROT_READ | mmap.PROT_WRITE if writable else 0
-    mapping = mmap.mmap(-1, size, flags=_ANONYMOUS, prot=rights)
+    try:
+        mapping = mmap.mmap(-1, size, flags=_ANONYMOUS, prot=rights)
+    except OSError as e:
+        if e.errno != errno.ENOMEM:
+            raise
+        # A private map that may be written counts as data (RLIMIT_DATA), as long as it takes to replace it; a
+        # shared one does not, and takes longer to make.
+        mapping = mmap.mmap(-1, size, flags=_ANONYMOUS_SHARED, prot=rights)
     rights |= mmap.PROT_READ
     try:
         address = calls.address_of(mapping, writable)
@@ -446,9 +456,32 @@ class MappedFile:
         if upto > self.size:
             raise ValueError(f"cannot reserve {upto} bytes of {self.path}: {self.size} are mapped")
         if upto > first:
-            disk.DISK.fallocate(self.fd, first, upto - first)
+            self._reserve(first, upto)
             self.close_descriptor_if_lean()
         self.allocated = max(self.allocated, upto)
+
+    def _reserve(self, first: int, upto: int) -> None:
+        """Reserve ``[first, upto)`` so that stores there need no more of the disk.
+
+        The first store into a page through a map has the file system give blocks to the whole of the piece of
+        memory that has the page: up to 2 MiB that were read ahead, 64 KiB where pages are as large. A piece
+        that reaches from before ``upto`` into the hole behind needs more than what is reserved, and on a disk
+        that others have filled the process gets SIGBUS. Pieces begin at multiples of their size, and those at
+        the start of a file are small: none reaches over an end that is rounded up.
+        """
+        rounded = _rounded_up(upto, self.size)
+        # The last space of a disk is for what keeps the store usable, so there it is reserved to the byte.
+        # So it is where a quota has no room for more.
+        if rounded == upto or disk.DISK.free_bytes(self.fd) > rounded - first + _ROOM_TO_ROUND:
+            try:
+                disk.DISK.fallocate(self.fd, first, rounded - first)
+            except StorageFullError:
+                if rounded == upto:
+                    raise
+            else:
+                return
+        disk.DISK.fallocate(self.fd, first, upto - first)
+        self.populate(upto - 1, upto)  # what a piece that is there already needs, or the error
 
     def is_current(self) -> bool:
         """Whether `path` still names this very file."""
@@ -466,14 +499,25 @@ class MappedFile:
             self._map.madvise(mmap.MADV_WILLNEED, first, min(end, self.size) - first)
 
     def populate(self, start: int, end: int) -> bool:
-        """Map the pages of ``[start, end)``, which are reserved, for writing; False if this system cannot."""
+        """Map the pages of ``[start, end)``, which are reserved, for writing; False if this system cannot.
+
+        Raises:
+            StorageFullError: the file system needs more for it than is reserved, and the disk is full.
+        """
         first = start - start % mmap.PAGESIZE
         if self._map is None or not _HAS_POPULATE:
             return False
         try:
             self._map.madvise(_MADV_POPULATE_WRITE, first, min(end, self.size) - first)
-        except OSError:  # a kernel before 5.14, or no memory: the stores will tell
-            return False
+        except OSError as e:
+            if e.errno == errno.EFAULT:  # a store would be a SIGBUS
+                raise StorageFullError(
+                    f"no block of the disk can be had for {self.path}: {os.strerror(errno.ENOSPC)}",
+                    path=self.path,
+                    errno=errno.ENOSPC,
+                    remedy="nothing was published; free space, and try again",
+                ) from e
+            return False  # a kernel before 5.14, or no memory: the stores will tell
         return True
 
     def not_needed(self, start: int, end: int) -> None:
@@ -567,6 +611,12 @@ def _grow(fd: int, size: int, *, is_new: bool) -> None:
         disk.DISK.fallocate(fd, size - 1, 1, in_use=True)
     else:
         disk.DISK.truncate_new(fd, size)
+
+
+def _rounded_up(upto: int, size: int) -> int:
+    """The end of what is reserved for ``upto`` bytes of a file of ``size``: see `MappedFile._reserve`."""
+    unit = max(min(1 << upto.bit_length() - 1, _LARGEST_PIECE), mmap.PAGESIZE)
+    return min(size, -(-upto // unit) * unit)
 
 
 def _require_regular(status: os.stat_result, path: str) -> None:

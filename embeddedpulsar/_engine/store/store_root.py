@@ -125,8 +125,18 @@ def create_in_memory(url: str = SCHEME, settings: str = "") -> tuple[str, Direct
 
     Raises:
         ForeignFileError: another user put something in its place while it was made.
+        StorageOSError: no place can be written to.
     """
     places = _places()
+    if not places:
+        tried = ", ".join((SHARED_MEMORY, *_TEMPORARY_PLACES))
+        raise StorageOSError(
+            path=url,
+            reason=f"there is no directory for a store in memory: this process may write neither to {tried} "
+            "nor to its working directory",
+            remedy="set TMPDIR to a directory that it may write to",
+            errno=errno.EROFS,
+        )
     for place in places:
         _sweep(place)
     for _ in range(_ATTEMPTS):
@@ -250,21 +260,26 @@ def store_gone(root: str) -> StoreGoneError:
 
 
 def _places() -> list[str]:
-    """Where directories of stores in memory may lie, the one for the next first."""
-    temporary = nofollow.canonical(_temporary())
-    if not (os.path.isdir(SHARED_MEMORY) and os.access(SHARED_MEMORY, os.W_OK | os.X_OK)):
-        return [temporary]
+    """Where directories of stores in memory may lie, the one for the next first; empty if nothing may be
+    written anywhere."""
+    temporary = [nofollow.canonical(path) for path in _temporary()]
+    if not _is_usable(SHARED_MEMORY):
+        return temporary
     shared = nofollow.canonical(SHARED_MEMORY)
-    return [shared, temporary] if _free(shared) >= LEAST_FREE else [temporary, shared]
+    return [shared, *temporary] if _free(shared) >= LEAST_FREE else [*temporary, shared]
 
 
-def _temporary() -> str:
-    """As `tempfile.gettempdir`, whose module takes long to import."""
+def _temporary() -> list[str]:
+    """As `tempfile.gettempdir`, whose module takes long to import; empty where that fails."""
     candidates = [os.environ.get(name) for name in _TEMPORARY]
-    for path in (*candidates, *_TEMPORARY_PLACES):
-        if path and os.path.isdir(path) and os.access(path, os.W_OK | os.X_OK):
-            return path
-    return os.curdir
+    for path in (*candidates, *_TEMPORARY_PLACES, os.curdir):
+        if path and _is_usable(path):
+            return [path]
+    return []
+
+
+def _is_usable(path: str) -> bool:
+    return os.path.isdir(path) and os.access(path, os.W_OK | os.X_OK)
 
 
 def _free(path: str) -> int:

@@ -694,6 +694,7 @@ def _create(root: str, lock: FileLock, clock: Clock) -> store_root.StoreMeta:
         if failpoints.ACTIVE:
             failpoints.hit("store:locked")
         # 1. The directories.
+        filesystem.overwrite_in_place(root)
         for name in root_layout.DIRECTORIES:
             filesystem.make_directories(root_layout.in_root(root, name), mode=None)
         if failpoints.ACTIVE:

@@ -425,6 +425,13 @@ def test_a_place_that_is_nearly_full_or_missing_is_not_used(tmp_path: Path, monk
     assert os.listdir(tmp_path) == []
 
 
+def test_no_place_at_all(monkeypatch: pytest.MonkeyPatch):
+    """The error says where was looked, and what to set."""
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    with pytest.raises(StorageOSError, match=r"/dev/shm.*working directory.*set TMPDIR"):
+        Client("memory://")
+
+
 def test_what_nobody_has_open_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """By the next store, whole or half made; not what a process holds, and not what is no directory."""
     monkeypatch.setattr(store_root, "SHARED_MEMORY", str(tmp_path))

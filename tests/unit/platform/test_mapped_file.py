@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import gc
+import mmap
 import os
 import threading
 from pathlib import Path
@@ -256,3 +257,75 @@ def test_a_number_that_is_another_files_is_noticed(tmp_path: Path):
         os.close(fd)
         os.close(other)
         mapped.close()
+
+
+class _CountingDisk(disk.Disk):
+    """The real disk, which says how much is free and notes what is reserved."""
+
+    def __init__(self, free: int, most: int = 1 << 40) -> None:
+        self.free, self.most = free, most
+        self.ends: list[int] = []
+
+    def free_bytes(self, fd: int) -> int:
+        return self.free
+
+    def fallocate(self, fd: int, offset: int, length: int) -> None:
+        if length > self.most:
+            raise StorageFullError("a quota", errno=errno.EDQUOT)
+        self.ends.append(offset + length)
+        super().fallocate(fd, offset, length)
+
+
+@pytest.mark.parametrize(
+    ("upto", "page", "end"),
+    [
+        (8192, 4096, 8192),
+        (12288, 4096, 16384),
+        (28672, 4096, 32768),
+        (28672, 65536, 65536),
+        (300_000, 4096, 524_288),
+        (700_000, 4096, SEGMENT),
+        (SEGMENT, 65536, SEGMENT),
+    ],
+)
+def test_what_is_reserved_ends_where_pieces_do(tmp_path, monkeypatch, upto: int, page: int, end: int):
+    """A piece of memory that begins below the end of what is reserved does not reach over it: else the first
+    store there would need more of the disk. The words of topics say what was asked for."""
+    monkeypatch.setattr(mmap, "PAGESIZE", page)
+    file = MappedFile.open(tmp_path / "file", writable=True, size=SEGMENT, create=True)
+    with disk.use(_CountingDisk(1 << 40)) as counting:
+        assert isinstance(counting, _CountingDisk)
+        file.allocate(upto)
+        assert counting.ends == [end]
+    assert file.allocated == upto
+    file.close()
+
+
+@pytest.mark.parametrize(("free", "most"), [(1 << 20, 1 << 40), (1 << 40, 300_000)], ids=["full", "quota"])
+def test_the_last_of_a_disk_is_reserved_to_the_byte(tmp_path, free: int, most: int):
+    """Where there is no room for more, or a quota does not allow it."""
+    file = MappedFile.open(tmp_path / "file", writable=True, size=SEGMENT, create=True)
+    with disk.use(_CountingDisk(free, most)) as counting:
+        assert isinstance(counting, _CountingDisk)
+        file.allocate(300_000)
+        assert counting.ends == [300_000]
+        counting.most = 10
+        with pytest.raises(StorageFullError, match="a quota"):
+            file.allocate(400_000)
+    assert file.allocated == 300_000
+    file.close()
+
+
+def test_a_page_that_cannot_be_had_is_an_error(tmp_path, monkeypatch):
+    """What would be SIGBUS at the first store is found before, and the error says what to do."""
+
+    class Refusing(mmap.mmap):
+        def madvise(self, option: int, start: int = 0, length: int | None = None) -> None:
+            raise OSError(errno.EFAULT, os.strerror(errno.EFAULT))
+
+    monkeypatch.setattr(mmap, "mmap", Refusing)
+    file = MappedFile.open(tmp_path / "file", writable=True, size=SEGMENT, create=True)
+    with disk.use(_CountingDisk(1 << 20)), pytest.raises(StorageFullError, match="free space"):
+        file.allocate(300_000)
+    assert file.allocated == 0
+    file.close()

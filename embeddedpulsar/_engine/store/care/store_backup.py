@@ -361,6 +361,7 @@ def _begin(building: str) -> DirectoryLease:
         finally:
             lease.close()
     filesystem.make_directories(building)
+    filesystem.overwrite_in_place(building)
     lease = DirectoryLease.open(building)
     if not lease.try_exclusive():
         lease.close()
