@@ -357,7 +357,7 @@ def overwrite_in_place(root: str) -> None:
     now on have the attribute, too (``lsattr`` shows C). btrfs then keeps no checksums of them: the store has
     its own.
     """
-    if sys.platform != "linux" or filesystem_type(root) != "btrfs":
+    if sys.platform != "linux" or _remembered_type(root, os.stat(root)) != "btrfs":
         return
     fd = descriptors.opening(f"cannot open {root}", nofollow.open_directory, root, os.O_RDONLY)
     try:
