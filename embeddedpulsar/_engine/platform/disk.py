@@ -522,8 +522,8 @@ class Disk:
             return UNKNOWN_FREE
         blocks: int = status.f_bavail
         # Root may use the blocks that are kept for root (5 % of ext4 by default); others may not. Some
-        # that ext4 keeps for itself count as free, and nobody gets them. btrfs, which counts no files,
-        # keeps none for root: there the difference is what metadata have.
+        # that ext4 keeps for itself count as free all the same. Of btrfs, which counts no files and
+        # keeps none for root, the difference is what metadata have.
         if status.f_files and os.geteuid() == 0:
             blocks = max(blocks, status.f_bfree - min(status.f_blocks // _EXT4_SHARE, _EXT4_MOST))
         return blocks * status.f_frsize
