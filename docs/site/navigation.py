@@ -11,6 +11,7 @@ SECTIONS: Final[dict[str, tuple[str, ...]]] = {
         "tutorial",
         "cookbook",
         "envelope",
+        "platforms",
     ),
     "Coming from": (
         "from-multiprocessing-queue",

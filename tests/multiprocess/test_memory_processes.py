@@ -148,6 +148,7 @@ print(os.listdir(sys.argv[1]))
     assert run(script, tmpfs) == "[]\n"
 
 
+@pytest.mark.linux("posix_fallocate, by which the test fills a disk")
 def test_filled_by_others_to_the_last_page(tmpfs: Path):
     """What keeps no space for itself is refused with errors; everything goes on when there is room again."""
     script = """

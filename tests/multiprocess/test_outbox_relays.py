@@ -40,6 +40,7 @@ def until(condition: Callable[[], object]) -> None:
         sleep(0.005)
 
 
+@pytest.mark.linux("inotify")
 @pytest.mark.parametrize("journal", ["wal", "delete", "truncate", "persist"])
 def test_a_commit_wakes_the_relay(tmp_path: Path, journal: str):
     """Of this process and of another one, in each mode of SQLite's journal."""

@@ -50,6 +50,7 @@ def attached_ids(client: pulsar.Client) -> list[int]:
     return [one.consumer_id for one in consumers]
 
 
+@pytest.mark.linux("locks of open file descriptions")
 @pytest.mark.parametrize("kind", TYPES)
 def test_a_consumer_without_its_fifo_stays(tmp_path: Path, kind: str):
     """It is there for all who ask, gets its FIFO back under the same name within a second or two, and is
@@ -186,6 +187,7 @@ def test_coroutines_that_wait(tmp_path: Path):
             assert time.perf_counter() - begun < 0.5
 
 
+@pytest.mark.linux("locks of open file descriptions")
 @pytest.mark.parametrize("seed", range(2))
 def test_a_storm_of_removals_sweeps_and_kills(tmp_path: Path, seed: int):
     """Cleaners and sweepers at random, and a death now and then: nobody who lives is thrown out, every

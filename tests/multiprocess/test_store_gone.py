@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from embeddedpulsar import Client, ConsumerType, InitialPosition, MessageId, Result
-from embeddedpulsar.exceptions import PulsarException, StoreGoneError
+from embeddedpulsar._engine.platform import descriptors
+from embeddedpulsar.exceptions import PulsarException, StoreGoneError, Timeout
 from embeddedpulsar.testing.trial_store import assert_clean
 from tests.children import in_child
 
@@ -234,6 +235,17 @@ def test_what_is_open_can_be_closed(store_path: Path, old: Client, change: Chang
     client.close()
     assert seen == (contents(store_path) if store_path.exists() else None)
     assert len(os.listdir("/proc/self/fd")) < before
+
+
+@pytest.mark.parametrize("change", [removed, made_again, topic_removed])
+def test_what_is_at_rest_can_be_closed(store_path: Path, old: Client, change: Change):
+    """Locks that gave their descriptors back, as they do where few are allowed, find their files gone."""
+    consumer = old.subscribe("t", "another")
+    with pytest.raises(Timeout):
+        consumer.receive(10)
+    descriptors.SLEEPERS.make_room()
+    change(store_path)
+    old.close()
 
 
 def test_a_new_client_of_the_process_has_the_new_store(store_path: Path, old: Client, change: Change):

@@ -9,8 +9,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.pythons.places import DebianRoot, Installed, Place
-from tests.pythons.runs import PARTS, STORMS, Run, add_run, write_table
+from tests.pythons.places import DebianRoot, Installed, OtherUnix, Place
+from tests.pythons.runs import PARTS, STORMS, UNIX_STORMS, Run, add_run, write_table
+from tests.support.other_unix import PROFILES
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -21,6 +22,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--debian", type=Path, help="a directory with Debian's unstable packages, or for them"
     )
+    parser.add_argument("--unix", choices=PROFILES, help="the present interpreter, by the rules of that Unix")
+    parser.add_argument("--sample", action="store_true", help="of the tests, a part of each kind")
     parser.add_argument("--record", action="store_true", help="into the table of the README")
     parser.add_argument("--again", action="store_true", help="only what failed the time before")
     parser.add_argument("--workers", default="2", help="of pytest; 2 by default")
@@ -32,14 +35,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.table:
         write_table()
         return 0
-    place: Place = DebianRoot(options.debian, options.python) if options.debian else Installed(options.python)
+    place: Place
+    if options.unix:
+        place = OtherUnix(options.unix)
+    else:
+        place = DebianRoot(options.debian, options.python) if options.debian else Installed(options.python)
     version = place.run(("-c", "import platform; print(platform.python_version())")).stdout.strip()
+    if options.unix:
+        version += f" as {options.unix}"
     has_failed = False
     for part in options.parts or [*PARTS, "storms"]:
         if part == "storms":
-            result = storms(place)
+            result = storms(place, UNIX_STORMS if options.unix else STORMS)
         else:
-            result = tests(place, version, part, options.workers, options.again)
+            more = [*(["--last-failed"] if options.again else []), *(["--sample"] if options.sample else [])]
+            result = tests(place, version, part, options.workers, more)
         has_failed = has_failed or result[1] > 0
         if options.record:
             today = time.strftime("%Y-%m-%d", time.gmtime())
@@ -48,11 +58,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return int(has_failed)
 
 
-def tests(place: Place, version: str, part: str, workers: str, is_again: bool) -> tuple[int, int, int]:
+def tests(place: Place, version: str, part: str, workers: str, more: list[str]) -> tuple[int, int, int]:
     """Run the tests of a part; how many passed, failed and were left out."""
-    cache = f".pytest_cache/python-{version}"
+    cache = f".pytest_cache/python-{version.replace(' ', '-')}"
     command = ["-m", "pytest", "-q", "-m", "not slow", "-o", f"cache_dir={cache}", "-n", workers]
-    command += ["--dist", "loadfile", *PARTS[part], *(["--last-failed"] if is_again else [])]
+    command += ["--dist", "loadfile", *PARTS[part], *more]
     done = place.run(command)
     closing = done.stdout.splitlines()[-1] if done.stdout else ""
     counts = {kind: int(count) for count, kind in re.findall(r"(\d+) (passed|failed|skipped|error)", closing)}
@@ -62,9 +72,9 @@ def tests(place: Place, version: str, part: str, workers: str, is_again: bool) -
     return counts.get("passed", 0), failed, counts.get("skipped", 0)
 
 
-def storms(place: Place) -> tuple[int, int, int]:
+def storms(place: Place, commands: Sequence[str]) -> tuple[int, int, int]:
     """Run the storms, each for some minutes; how many passed and failed."""
-    statuses = [place.run(("-m", "tests.storms", *storm.split())).returncode for storm in STORMS]
+    statuses = [place.run(("-m", "tests.storms", *storm.split())).returncode for storm in commands]
     return statuses.count(0), len(statuses) - statuses.count(0), 0
 
 

@@ -28,7 +28,7 @@ from embeddedpulsar._engine.platform.mailbox import Mailbox
 from embeddedpulsar._engine.platform.peers import Peers
 from embeddedpulsar._engine.platform.threads import system
 from embeddedpulsar._engine.platform.timing import SYSTEM_CLOCK
-from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout
+from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout, StoreGoneError
 from embeddedpulsar.records import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -603,6 +603,8 @@ class TailWait:
         try:
             if self._lock.try_acquire():
                 self._waiters.free_slot(self._mailbox.uuid)
+        except (AlreadyClosed, StoreGoneError):
+            return  # the lock was at rest, and its file is gone: so is the slot
         finally:
             self._lock.release()
 

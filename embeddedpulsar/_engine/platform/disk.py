@@ -32,7 +32,7 @@ from collections.abc import Callable, Iterator, Sequence
 from embeddedpulsar._engine.platform import descriptors, failpoints, nofollow
 from embeddedpulsar._engine.platform.access import FULL, access_denied, irregular
 from embeddedpulsar._engine.platform.threads import system
-from embeddedpulsar.exceptions import StorageFullError
+from embeddedpulsar.exceptions import AccessDeniedError, StorageFullError
 from embeddedpulsar.records import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ _NO_LINKS: Final = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, 
 _IS_SUPPORTED: Final = hasattr(os, "fchown")
 _NAMES_ONLY: Final = sys.platform in ("linux", "android")
 """Whether the descriptor of `nofollow.named` cannot give rights itself."""
+_NO_LINK: Final = {"follow_symlinks": False} if os.chmod in os.supports_follow_symlinks else {}
 _UNNAMED: Final = os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC if hasattr(os, "O_TMPFILE") else 0
 _NO_UNNAMED: Final = (*_NO_LINKS, errno.EISDIR, errno.EINVAL, errno.ENOENT, errno.EXDEV)
 """Linux gives ENOENT without /proc, and EISDIR where the file system does not know ``O_TMPFILE``."""
@@ -121,7 +122,14 @@ def _grant_unopened(path: str, rights: Rights, mode: int) -> None:
         return
     above, name = descriptors.calling(what, nofollow.parent, path)
     try:
-        fd = descriptors.calling(what, nofollow.named, above, name)
+        try:
+            fd = descriptors.calling(what, nofollow.named, above, name)
+        except AccessDeniedError:
+            if _NAMES_ONLY:
+                raise
+            # A umask took the right to read away, which this system needs for a descriptor.
+            os.chmod(name, mode, dir_fd=above, **_NO_LINK)
+            fd = descriptors.calling(what, nofollow.named, above, name)
         try:
             # ``chmod`` and ``chown`` by the descriptor or, on Linux, by its name in /proc change the file
             # that the descriptor names, whatever has its name now.

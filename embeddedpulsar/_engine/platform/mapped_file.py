@@ -168,9 +168,13 @@ def _flush_maps(fd: int) -> None:
         with contextlib.suppress(ValueError):  # it is closed
             mapping.flush()
             return
-    # A file that other processes have mapped, or may have.
+    # A file that other processes may have mapped. A new one that is open for writing alone cannot be mapped
+    # by it, and nobody has: what is mapped is opened for both.
     if stat.S_ISREG(status.st_mode) and status.st_size:
-        with mmap.mmap(fd, 0, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ) as whole:
+        with (
+            contextlib.suppress(PermissionError),
+            mmap.mmap(fd, 0, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ) as whole,
+        ):
             whole.flush()
 
 

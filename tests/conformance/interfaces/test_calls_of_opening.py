@@ -79,6 +79,7 @@ def path(store_path: Path) -> str:
     return str(store_path)
 
 
+@pytest.mark.linux("the calls that are counted")
 def test_an_opening_of_a_store_opens_few_files(path: str):
     """The store, its four files and the FIFO: nothing that is seldom there is tried, and that no link was
     followed is proved once. The catalog is read: damage in it has to be known before topics are made."""
@@ -150,6 +151,7 @@ def test_a_first_message_passes_few_functions(path: str):
         assert calls.total() <= 2150, calls
 
 
+@pytest.mark.linux("the calls that are counted")
 def test_a_new_subscription_passes_few_functions(path: str):
     """Its directory, lock, control words and journal are made, and a consumer is attached."""
     with Client(path) as client, client.create_producer("t"):

@@ -34,6 +34,7 @@ def test_a_call_ends_one_wait(watch: ChangeWatch):
     assert not watch.wait(0)
 
 
+@pytest.mark.linux("inotify")
 @pytest.mark.parametrize("name", ["app.db", "app.db-wal", "app.db-journal"])
 def test_changes_of_a_file_and_those_beside_it(watch: ChangeWatch, tmp_path: Path, name: str):
     """Writing, making and removing one; a file of another name changes nothing."""
@@ -60,6 +61,7 @@ def test_a_file_in_a_directory_that_is_not_there(watch: ChangeWatch, tmp_path: P
     assert not watch.watch_files(str(tmp_path / "gone" / "app.db"))
 
 
+@pytest.mark.linux("inotify")
 def test_a_link_is_followed(watch: ChangeWatch, tmp_path: Path):
     """The changes are those of the file."""
     (tmp_path / "real").mkdir()

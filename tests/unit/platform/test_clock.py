@@ -41,6 +41,7 @@ def test_boot_id_is_asked_of_sysctl_where_proc_is_missing(monkeypatch: pytest.Mo
     """macOS and FreeBSD have no /proc."""
     monkeypatch.setattr(timing, "_BOOT_ID_PATH", str(tmp_path / "absent"))
     monkeypatch.setattr(timing, "_boot_id", None)
+    monkeypatch.setattr(timing, "_sysctl", timing._sysctl_program)  # of a C library without the call
     asked = []
 
     def run(command: list[str], **options: object) -> subprocess.CompletedProcess[str]:
@@ -56,6 +57,7 @@ def test_boot_id_is_asked_of_sysctl_where_proc_is_missing(monkeypatch: pytest.Mo
 
 def test_boot_id_falls_back_to_the_hour_of_the_boot(monkeypatch: pytest.MonkeyPatch, tmp_path):
     """Where no system call helps, the clocks give an estimate that is stable for a while."""
+    monkeypatch.setattr(timing, "_sysctl", timing._sysctl_program)
     monkeypatch.setattr(timing, "_BOOT_ID_PATH", str(tmp_path / "absent"))
 
     def run(*args: object, **options: object) -> None:

@@ -194,6 +194,7 @@ def test_use_puts_another_disk_in_place():
     assert disk.DISK is before
 
 
+@pytest.mark.linux("names of open files, but for macOS")
 def test_a_read_that_fails_names_its_file(tmp_path: Path):
     """Although the system is given a descriptor."""
     fd = os.open(tmp_path, os.O_RDONLY)

@@ -6,6 +6,7 @@ import asyncio
 import fcntl
 import gc
 import os
+import select
 import signal
 import threading
 import time
@@ -24,7 +25,12 @@ from tests.support import other_unix
 from tests.support.clients import wait_until
 
 PROMPT_S = 0.05 + 0.25 + 0.2  # when the alarm goes off, a quarter of a second, and a loaded machine
-KINDS = ("fifo", "fifo without epoll", "queue", "polling")
+KINDS = (
+    pytest.param("fifo", marks=pytest.mark.linux("locks of FIFOs")),
+    pytest.param("fifo without epoll", marks=pytest.mark.linux("locks of FIFOs")),
+    "queue",
+    "polling",
+)
 
 
 def make(kind: str, directory: Path, monkeypatch: pytest.MonkeyPatch) -> Mailbox:
@@ -34,6 +40,7 @@ def make(kind: str, directory: Path, monkeypatch: pytest.MonkeyPatch) -> Mailbox
     if kind == "queue":
         other_unix.with_kqueue(lambda *names: monkeypatch.setattr(*names, raising=False))
         monkeypatch.setattr(system, "kqueue", other_unix.kqueue)
+        monkeypatch.setattr(system, "polls", select)
         return Mailbox(QueueDoorbell.create(str(directory)))
     if kind == "fifo without epoll":
         monkeypatch.setattr("embeddedpulsar._engine.platform.doorbell.make_poller", PollPoller)

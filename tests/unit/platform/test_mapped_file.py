@@ -20,7 +20,12 @@ from tests.support.process_state import open_descriptors
 SEGMENT = 1 << 20
 
 
-@pytest.fixture(params=[True, False], ids=["native", "portable"])
+@pytest.fixture(
+    params=[
+        pytest.param(True, id="native", marks=pytest.mark.linux("posix_fallocate")),
+        pytest.param(False, id="portable"),
+    ]
+)
 def path(request: pytest.FixtureRequest, tmp_path, monkeypatch: pytest.MonkeyPatch) -> str:
     """Where a file may be made, with and without posix_fallocate."""
     monkeypatch.setattr(disk, "HAS_POSIX_FALLOCATE", request.param)
@@ -222,6 +227,7 @@ def test_the_small_file_limit_fits_a_control_file():
     assert mapped_file.SMALL_FILE >= 8192
 
 
+@pytest.mark.linux("MADV_POPULATE_WRITE")
 @pytest.mark.parametrize("is_known", [True, False])
 def test_pages_are_mapped_ahead_where_the_system_can(tmp_path, monkeypatch, is_known):
     """Their content stays; a kernel that knows no such advice says so, and nothing else happens."""

@@ -215,6 +215,7 @@ def test_relative_paths(tmp_path: Path, naming: str, monkeypatch: pytest.MonkeyP
     assert nofollow.names_in("made") == ["file"] and nofollow.names_in(".") == ["made"]
 
 
+@pytest.mark.linux("names of removed files")
 def test_a_file_that_is_replaced_while_it_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """As a document is by a newer one: the open file is the older one, and good."""
     path = tmp_path / "document"

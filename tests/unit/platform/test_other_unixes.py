@@ -7,6 +7,7 @@ import errno
 import fcntl
 import mmap
 import os
+import select
 import subprocess
 import sys
 from pathlib import Path
@@ -54,6 +55,7 @@ def queues(monkeypatch: pytest.MonkeyPatch) -> None:
     """A system with kqueue, and without FIFOs that can be locked."""
     other_unix.with_kqueue(lambda *names: monkeypatch.setattr(*names, raising=False))
     monkeypatch.setattr(system, "kqueue", other_unix.kqueue)
+    monkeypatch.setattr(system, "polls", select)
     monkeypatch.setattr(doorbell, "_CAN_LOCK_FIFOS", False)
 
 
@@ -177,6 +179,12 @@ def test_what_was_stored_through_a_map_is_flushed_first(tmp_path: Path, flushes:
     del flushes[:]
     disk.DISK.fdatasync(fd, mapped.path)  # another process may have it mapped
     assert flushes == ["map", "drive"]
+    os.close(fd)
+    del flushes[:]
+    fd = os.open(tmp_path / "object", os.O_WRONLY | os.O_CREAT)  # as a copy that is offloaded
+    os.write(fd, b"1")
+    disk.DISK.fsync(fd, "object")
+    assert flushes == ["drive"]
     os.close(fd)
 
 

@@ -43,6 +43,7 @@ def test_a_maker_that_dies_leaves_no_file(lock: Path, step: str):
     assert os.listdir(lock.parent) == []
 
 
+@pytest.mark.linux("files without a name")
 @pytest.mark.parametrize("code", [errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL])
 def test_without_such_files(lock: Path, monkeypatch: pytest.MonkeyPatch, code: int):
     """An old kernel, or NFS: by another name."""

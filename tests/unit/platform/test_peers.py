@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from embeddedpulsar._engine.platform import lease
+from embeddedpulsar._engine.platform import descriptors, lease
 from embeddedpulsar._engine.platform.doorbell import FifoDoorbell, PollingDoorbell
 from embeddedpulsar._engine.platform.mailbox import Mailbox
 from embeddedpulsar._engine.platform.peers import _OPEN_BELLS_MAX, Peers
@@ -123,6 +123,8 @@ def test_a_device_or_directory_in_place_of_a_lease_is_never_written_to(tmp_path:
 
 def test_open_doorbells_are_bounded(tmp_path: Path, peers: Peers):
     """Beyond 64 the least recently rung is closed; it can be rung again."""
+    if descriptors.limit() < 5 * _OPEN_BELLS_MAX:
+        pytest.skip("as many doorbells as one process never has need more descriptors")
     others = [Mailbox.create(tmp_path) for _ in range(_OPEN_BELLS_MAX + 2)]
     for other in others:
         assert peers.ring(other.uuid)
