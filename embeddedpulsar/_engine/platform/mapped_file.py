@@ -169,7 +169,7 @@ def _flush_maps(fd: int) -> None:
             mapping.flush()
             return
     # A file that other processes may have mapped. A new one that is open for writing alone cannot be mapped
-    # by it, and nobody has: what is mapped is opened for both.
+    # by it, and no process has it mapped: what is mapped is opened for both.
     if stat.S_ISREG(status.st_mode) and status.st_size:
         with (
             contextlib.suppress(PermissionError),
