@@ -1,6 +1,6 @@
 """What a wake-up takes by each kind of doorbell, and what a process costs that waits for one.
 
-    python -m tests.pythons.wake_ups
+    python -m tests.multiprocess.wake_ups
 
 The kinds take turns: a FIFO with epoll, a file with kqueue (imitated by inotify, so this is the cost of the
 package and not of a BSD), and a file that is polled. Printed are the median and the 9th decile of half a
