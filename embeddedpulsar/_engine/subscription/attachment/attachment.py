@@ -84,6 +84,9 @@ class Holder(Protocol):
         """Called before an acknowledgement of a ledger is committed, under the subscription's lock. Returns
         what is to be acknowledged with it."""
 
+    def follow_later(self) -> None:
+        """Have the ends of transactions followed soon."""
+
     def show_acknowledged(self) -> None:
         """Let other processes see that this one runs, and acknowledges now."""
 
@@ -367,7 +370,10 @@ class Acknowledger:
         # command for many: what conflicts with nothing that is pending conflicts with nothing of that when it
         # is acknowledged, or has come back. Only a cumulative acknowledgement covers more than it names.
         most_ended = _MOST_ENDED if command.through is None else 0
-        return shared.transact(body, is_flushed=False, most_ended=most_ended)
+        is_valid = shared.transact(body, is_flushed=False, most_ended=most_ended)
+        # Also of those that no process ends any more, which a look at their outcomes finds.
+        self._holder.follow_later()
+        return is_valid
 
     def _commit_ack(self, commands: Sequence[record.Command], highest: Position) -> bool:
         """Commit acknowledgements of entries up to ``highest``."""
@@ -517,9 +523,13 @@ class Attachment:
         is nothing to do but to note it; usually the next call that takes the lock has done that by then.
         """
         if is_committed:
-            self._transactions_ending.after(_SETTLE_S)
+            self.follow_later()
         else:
             self._transactions_ending.run()
+
+    def follow_later(self) -> None:
+        """See `Holder.follow_later`."""
+        self._transactions_ending.after(_SETTLE_S)
 
     def _follow_ends(self) -> None:
         # What left the subscription, or is closed, leaves it to the next that comes there.
