@@ -389,3 +389,19 @@ def test_not_connected(client, topic, topics):
         consumer.acknowledge(messages[0], txn=txn)
     with pytest.raises(TransactionHasOperationFailed):
         txn.commit()
+
+
+def test_one_that_is_left_open_is_noticed_by_the_next(time):
+    """Its messages come back after its timeout, though no call takes the lock of the subscription then."""
+    consumer = time.client.subscribe("topic", "s", ConsumerType.Shared)
+    with time.client.create_producer("topic") as producer:
+        producer.send_many([b"0", b"1", b"2"], batching_max_messages=1)
+    messages = receive_all(consumer)
+    short, long = time.client.new_transaction(1000), time.client.new_transaction(600_000)
+    consumer.acknowledge(messages[0], txn=short)
+    consumer.acknowledge(messages[1], txn=long)
+    time.pass_ms(100)
+    time.pass_ms(1000)
+    assert short.state is TransactionState.TIME_OUT
+    assert numbers(receive_all(consumer)) == [0]
+    long.commit()
