@@ -195,7 +195,7 @@ def test_slots_that_are_not_seen_yet(scene: Scene):
     assert scene.damage == []
 
 
-def test_a_frame_of_a_dead_writer(scene: Scene, monkeypatch: pytest.MonkeyPatch):
+def test_a_frame_of_a_dead_writer(scene: Scene):
     """One that is whole, and verifies in the place of the next: it is cleared, and that is seen before what
     is stored there later. So of frame and slot a reader sees zeros or what was sent."""
     scene.publish(1)
@@ -204,9 +204,7 @@ def test_a_frame_of_a_dead_writer(scene: Scene, monkeypatch: pytest.MonkeyPatch)
     scene.writer.view.words[TopicWord.OWNER] = 7 << 32
     fenced: list[Stores] = []
     with reordering():
-        monkeypatch.setattr(
-            threads, "fence", lambda: fenced.append(Stores(scene.ctl, scene.log, scene.index))
-        )
+        threads.fence = lambda: fenced.append(Stores(scene.ctl, scene.log, scene.index))
         scene.writer.append(encode_single(b"sent", 1, PREFIX))
     # One behind the zeros of the frame, and one behind those of the slot.
     assert len(fenced) >= 2 and not any(fenced[0].before[scene.log][scene.end : scene.end + 400])

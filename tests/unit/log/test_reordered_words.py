@@ -160,13 +160,13 @@ def test_words_that_look_impossible(site: LedgerSite):
     assert suspicious >= 2
 
 
-def test_a_header_before_its_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_header_before_its_words(tmp_path: Path):
     """Who sees that control words are to be believed sees the words: a fence stands between their stores."""
     fenced: list[Stores] = []
     path = control_path(tmp_path)
     made = TopicControl.create(str(tmp_path), 1, b"", {})
     with reordering():
-        monkeypatch.setattr(threads, "fence", lambda: fenced.append(Stores(path)))
+        threads.fence = lambda: fenced.append(Stores(path))
         made.words[TopicWord.TAIL] = 5 << 32 | 512
         made.adopt(1, b"b" * 16)
         last = fenced[-2]  # the last but the one of the reader that `adopt` is, too
