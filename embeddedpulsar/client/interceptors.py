@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from embeddedpulsar.client.client_threads import ClientLog
     from embeddedpulsar.client.consumer.consumer import Consumer
     from embeddedpulsar.client.consumer.reader import Reader
-    from embeddedpulsar.client.producer.interception import ProducerMessage
+    from embeddedpulsar.client.producer.partitioned_publisher import ProducerMessage
     from embeddedpulsar.client.producer.producer import Producer
     from embeddedpulsar.message_id import MessageId
 

@@ -13,8 +13,15 @@ from embeddedpulsar._engine.cold.fetching import message_tables
 
 # Rows as they are staged, and entries of one message.
 from embeddedpulsar._engine.format.columns import record_head, staged_records
-from embeddedpulsar._engine.format.entry import EntryContent, ProducerPrefix, encode
+from embeddedpulsar._engine.format.entry import (
+    EncodedEntry,
+    EntryContent,
+    ProducerPrefix,
+    encode,
+    encode_columns,
+)
 from embeddedpulsar._engine.format.entry_decoder import METADATA
+from embeddedpulsar._engine.format.frame import CODEC_ENCRYPTED, FLAG_ENCRYPTED
 
 # Ranges of entries, and the pins that keep them.
 from embeddedpulsar._engine.log.entry_range import (

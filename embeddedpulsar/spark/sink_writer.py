@@ -32,7 +32,6 @@ from embeddedpulsar.arrow.value_encoder import (
 from embeddedpulsar.client.client import Client
 from embeddedpulsar.client.producer.partitioned_publisher import BulkRouting, RoundRobinByBatch, random_below
 from embeddedpulsar.client.producer.producer_session import BULK_BYTES, BULK_MESSAGES
-from embeddedpulsar.client.producer.staged_entry import StagedEntry, publish_entries
 from embeddedpulsar.crypto import RowsCipher
 from embeddedpulsar.enums import HashingScheme
 from embeddedpulsar.exceptions import InvalidConfiguration, MessageTooBig, TopicNotFound
@@ -52,8 +51,10 @@ from embeddedpulsar.spark.options import DELIVER_AT, SinkOptions
 from embeddedpulsar.spark.sink_commit import (
     SinkCommit,
     SinkIdentity,
+    StagedEntry,
     StagedFile,
     encryption_of,
+    publish_entries,
     sealed_producer,
 )
 from embeddedpulsar.spark.sink_place import SinkPlace, sink_key, staged_name

@@ -51,8 +51,11 @@ if TYPE_CHECKING:
         Rows,
         SentMessages,
     )
-    from embeddedpulsar.client.producer.interception import Interception
-    from embeddedpulsar.client.producer.partitioned_publisher import PartitionedPublisher, Router
+    from embeddedpulsar.client.producer.partitioned_publisher import (
+        Interception,
+        PartitionedPublisher,
+        Router,
+    )
     from embeddedpulsar.client.producer.pending_entry import SendCallback
     from embeddedpulsar.client.producer.producer_session import ProducerConfig
     from embeddedpulsar.client.producer.send_queue import SendQueue
@@ -748,7 +751,7 @@ def _open(core: ClientContext, config: ProducerConfig) -> Producer[Any]:
     else:
         producer = Producer(attach_publisher(core, config))
     if chain is not None:
-        from embeddedpulsar.client.producer.interception import Interception
+        from embeddedpulsar.client.producer.partitioned_publisher import Interception
 
         producer._intercept(Interception(producer._publisher, producer._encoded, chain))
         chain.bind(core, producer)
