@@ -22,7 +22,7 @@ from embeddedpulsar._engine.platform.timing import SYSTEM_CLOCK
 from embeddedpulsar.asyncio import worker_threads
 from embeddedpulsar.asyncio.client import Client as AsyncClient
 from embeddedpulsar.asyncio.cluster_client import ClusterAsyncioConsumer
-from embeddedpulsar.asyncio.producer import Producer as AsyncProducer
+from embeddedpulsar.asyncio.consumer import Producer as AsyncProducer
 from embeddedpulsar.client.client import Client
 from embeddedpulsar.client.consumer.consumer import Consumer
 from embeddedpulsar.client.consumer.reader import Reader

@@ -359,7 +359,7 @@ KNOTS: dict[str, tuple[int, ...]] = {
     "_engine.log": (3, 2),
     "_engine.store": (3,),
     "_engine.subscription": (2, 2),
-    "client": (3, 2),
+    "client": (3,),
     "client.consumer": (3,),
 }
 

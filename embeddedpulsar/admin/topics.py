@@ -15,8 +15,7 @@ from embeddedpulsar._engine.store.catalog import root_layout
 from embeddedpulsar._engine.store.policies import admitting
 from embeddedpulsar._engine.store.topic_access import TopicAccess, log_names
 from embeddedpulsar.admin import topic_figures
-from embeddedpulsar.admin.policies import Policies
-from embeddedpulsar.admin.topic_calls import (
+from embeddedpulsar.admin.dead_letters import (
     check_id,
     check_number,
     check_place,
@@ -29,6 +28,7 @@ from embeddedpulsar.admin.topic_calls import (
     skip_before,
     with_messages,
 )
+from embeddedpulsar.admin.policies import Policies
 from embeddedpulsar.admin.topic_figures import (
     first_within,
     joint_progress,

@@ -21,8 +21,7 @@ from __future__ import annotations
 from typing import Any
 
 from embeddedpulsar.asyncio.client import Client
-from embeddedpulsar.asyncio.consumer import Consumer, Reader, TableView
-from embeddedpulsar.asyncio.producer import Producer
+from embeddedpulsar.asyncio.consumer import Consumer, Producer, Reader, TableView
 from embeddedpulsar.asyncio.worker_threads import Transaction, late_imports
 from embeddedpulsar.client.client_config import is_cluster
 from embeddedpulsar.enums import (

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from embeddedpulsar.asyncio.consumer import Consumer, Reader, TableView
-from embeddedpulsar.asyncio.producer import Producer
+from embeddedpulsar.asyncio.consumer import Consumer, Producer, Reader, TableView
 from embeddedpulsar.asyncio.worker_threads import AsyncFacade, Transaction, in_thread
 from embeddedpulsar.client.client import Client as BlockingClient
 from embeddedpulsar.enums import (

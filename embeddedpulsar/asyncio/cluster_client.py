@@ -9,8 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from embeddedpulsar.asyncio.client import Client
-from embeddedpulsar.asyncio.consumer import Consumer, Reader
-from embeddedpulsar.asyncio.producer import Producer
+from embeddedpulsar.asyncio.consumer import Consumer, Producer, Reader
 from embeddedpulsar.asyncio.worker_threads import AsyncFacade, in_thread, renumber, threads
 from embeddedpulsar.client.producer.bulk_publisher import SentMessages
 from embeddedpulsar.cluster.client import (

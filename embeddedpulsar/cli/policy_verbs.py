@@ -12,7 +12,7 @@ import click
 from embeddedpulsar.admin.namespaces import Namespaces
 from embeddedpulsar.admin.policies import Policies
 from embeddedpulsar.admin.topics import Topics
-from embeddedpulsar.cli.base import (
+from embeddedpulsar.cli.policies import (
     LAG,
     SIZE,
     TICKS,

@@ -15,7 +15,7 @@ from embeddedpulsar._engine.platform.file_lock import in_order, results
 from embeddedpulsar._engine.platform.package_log import tell
 from embeddedpulsar._engine.platform.timing import SYSTEM_CLOCK, BackgroundWork
 from embeddedpulsar._engine.store.store import Store
-from embeddedpulsar.client.client_context import AcknowledgementsUnwritten, together
+from embeddedpulsar.client.client_context import AcknowledgementsUnwritten, PartitionWatch, together
 from embeddedpulsar.client.client_threads import (
     OPENED,
     CallbackThread,
@@ -25,7 +25,6 @@ from embeddedpulsar.client.client_threads import (
     Workers,
     fields_of,
 )
-from embeddedpulsar.client.partition_watch import PartitionWatch
 from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout, PulsarException, Timeout
 from embeddedpulsar.records import TYPE_CHECKING, TypeVar
 

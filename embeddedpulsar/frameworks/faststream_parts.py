@@ -51,8 +51,7 @@ from embeddedpulsar.enums import ConsumerType, InitialPosition
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Sequence
 
-    from embeddedpulsar.asyncio.consumer import Consumer
-    from embeddedpulsar.asyncio.producer import Producer
+    from embeddedpulsar.asyncio.consumer import Consumer, Producer
     from embeddedpulsar.message import Message
 
 # Properties of messages that are not headers of the application.

@@ -53,8 +53,7 @@ if TYPE_CHECKING:
     from taskiq.abc.serializer import TaskiqSerializer
     from taskiq.message import BrokerMessage
 
-    from embeddedpulsar.asyncio.consumer import Consumer
-    from embeddedpulsar.asyncio.producer import Producer
+    from embeddedpulsar.asyncio.consumer import Consumer, Producer
     from embeddedpulsar.message import Message
 
 R = TypeVar("R")

@@ -9,11 +9,11 @@ import os
 from functools import cache
 
 from embeddedpulsar._engine.platform.descriptors import late_imports
+from embeddedpulsar.client.client_context import admit_all, despite_deletion
 from embeddedpulsar.client.consumer.consumer import Consumer
 from embeddedpulsar.client.consumer.consumer_config import ReaderConfig, made_name
 from embeddedpulsar.client.consumer.consumer_core import consumer_core
 from embeddedpulsar.client.consumer.consumer_session import ConsumerSession
-from embeddedpulsar.client.partition_watch import admit_all, despite_deletion
 from embeddedpulsar.enums import ConsumerType
 from embeddedpulsar.exceptions import InvalidConfiguration
 from embeddedpulsar.message_id import MessageId

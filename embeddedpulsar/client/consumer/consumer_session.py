@@ -22,7 +22,7 @@ from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
 from embeddedpulsar._engine.platform.timing import TURN_S
 from embeddedpulsar._engine.store.policies.policy_documents import check_subscription_type
 from embeddedpulsar._engine.store.rate_policy import check_subscribe_rate, dispatch_limiter
-from embeddedpulsar.client.partition_watch import MOST_ATTEMPTS
+from embeddedpulsar.client.client_context import MOST_ATTEMPTS
 from embeddedpulsar.enums import ConsumerCryptoFailureAction, InitialPosition, SubscriptionMode
 from embeddedpulsar.exceptions import CryptoError, LockTimeout, SubscriptionNotFound
 from embeddedpulsar.message import size_of

@@ -18,7 +18,7 @@ from embeddedpulsar._engine.platform import fork, threads, timing
 from embeddedpulsar._engine.platform.timing import SYSTEM_CLOCK
 from embeddedpulsar._engine.store.topic_list import partition_names
 from embeddedpulsar._engine.subscription.subscription_files import Freshness
-from embeddedpulsar.client.client_context import AcknowledgementsUnwritten, CloseGuard, together
+from embeddedpulsar.client.client_context import AcknowledgementsUnwritten, CloseGuard, admit_all, together
 from embeddedpulsar.client.consumer.consumer import Consumer
 from embeddedpulsar.client.consumer.consumer_core import ConsumerCore, consumer_core
 from embeddedpulsar.client.consumer.consumer_session import ConsumerSession
@@ -28,7 +28,6 @@ from embeddedpulsar.client.consumer.message_receiver import BatchReceiver, Messa
 from embeddedpulsar.client.consumer.reader import ReaderCore
 from embeddedpulsar.client.consumer.ready_topics import GroupDelivery, Part
 from embeddedpulsar.client.consumer.topic_pattern import MatchingTopics
-from embeddedpulsar.client.partition_watch import admit_all
 from embeddedpulsar.client.statistics import ConsumerStats, sum_of
 from embeddedpulsar.enums import InitialPosition
 from embeddedpulsar.exceptions import (
@@ -50,11 +49,10 @@ if TYPE_CHECKING:
 
     from embeddedpulsar._engine.format.catalog_record import TopicEntry
     from embeddedpulsar._engine.platform.mailbox import Mailbox
-    from embeddedpulsar.client.client_context import ClientContext
+    from embeddedpulsar.client.client_context import ClientContext, WatchedCatalog, WatchedTopic
     from embeddedpulsar.client.consumer.consumer_config import ConsumerConfig, ReaderConfig
     from embeddedpulsar.client.consumer.reader import Reader
     from embeddedpulsar.client.consumer.topic_pattern import TopicPattern
-    from embeddedpulsar.client.partition_watch import WatchedCatalog, WatchedTopic
     from embeddedpulsar.client.transaction import Transaction
 
     Receiving = Consumer[Any] | Reader[Any]

@@ -24,8 +24,7 @@ from embeddedpulsar.client.arguments import (
     keyed_row,
     with_key,
 )
-from embeddedpulsar.client.client_context import ProcessBound
-from embeddedpulsar.client.partition_watch import despite_deletion, registered
+from embeddedpulsar.client.client_context import ProcessBound, despite_deletion, registered
 from embeddedpulsar.client.producer.pending_entry import shut_batch
 from embeddedpulsar.client.producer.producer_session import BULK_BYTES, BULK_MESSAGES, BulkLimits
 from embeddedpulsar.client.producer.publisher import Publisher, attach_publisher

@@ -32,7 +32,7 @@ from embeddedpulsar.client.arguments import (
     check_types,
     checked_properties,
 )
-from embeddedpulsar.client.partition_watch import check_has_schema, registered
+from embeddedpulsar.client.client_context import check_has_schema, registered
 from embeddedpulsar.enums import (
     BatchingType,
     CompressionType,
@@ -57,9 +57,8 @@ if TYPE_CHECKING:
     from embeddedpulsar._engine.store.policies.resource_groups import RateLimiter
     from embeddedpulsar._engine.store.producers import ProducerRegistration
     from embeddedpulsar._engine.store.topic import Topic
-    from embeddedpulsar.client.client_context import ClientContext, PublisherLike
+    from embeddedpulsar.client.client_context import ClientContext, PublisherLike, WatchedTopic
     from embeddedpulsar.client.interceptors import InterceptorChain
-    from embeddedpulsar.client.partition_watch import WatchedTopic
     from embeddedpulsar.client.producer.pending_entry import PendingEntry
     from embeddedpulsar.client.statistics import ProducerStats
     from embeddedpulsar.crypto import Encryption
