@@ -19,7 +19,11 @@ from embeddedpulsar.absent_methods import SaysWhatThereIs
 from embeddedpulsar.admin.policies import Policies
 from embeddedpulsar.enums import SchemaType
 from embeddedpulsar.exceptions import InvalidTopicName, NotAllowedError, TopicNotFound
-from embeddedpulsar.policy_values import AutoTopicCreationOverride, DelayedDeliveryPolicies, json_form
+from embeddedpulsar.policy_values import (
+    AutoTopicCreationOverride,
+    DelayedDeliveryPolicies,
+    json_form,
+)
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.schema.schema import Schema
 from embeddedpulsar.topic_name import NON_PERSISTENT, PERSISTENT, without_system_topics
