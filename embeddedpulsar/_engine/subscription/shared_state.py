@@ -414,8 +414,8 @@ class SharedState:
         """Run ``body`` on the caught-up state, under the lock; what it changes it passes to `commit`.
 
         ``body`` must not block, log, or call back into the subscription. At level "flush" what it changed is
-        durable on return, unless the caller says that it is flushed with more: not ``is_flushed``. Fewer than
-        ``most_ended`` transactions may have ended and be pending: if it matters, call `apply_ends`.
+        durable on return, unless the caller says that it is flushed with more: not ``is_flushed``. Those of less
+        than ``most_ended`` that committed may still be pending: if it matters, call `apply_ends`.
 
         Raises:
             AlreadyClosed: closed, or made by the parent of this forked process.
@@ -435,11 +435,7 @@ class SharedState:
                 if self.control.words[_RANGE_OWNER]:
                     self._assign_taken()
                 pending = self._replica.state.pending_acks
-                if (
-                    not pending.transactions
-                    or (len(pending.transactions) < most_ended and pending.cumulative is None)
-                    or not self._settle_transactions(may_lead=not is_flushed)
-                ):
+                if not pending.transactions or not self._settle_transactions(not is_flushed, most_ended):
                     result = body(self._replica.state)
                 else:
                     result = self._run_ahead(body)
@@ -457,7 +453,7 @@ class SharedState:
 
     def apply_ends(self) -> None:
         """Have the state follow the ends of transactions. In the body of a `transact` with ``most_ended``."""
-        self._settle_transactions(may_lead=False)
+        self._settle_transactions(may_lead=False, most_ended=0)
 
     def _ends_of_transactions(self) -> list[record.Command]:
         """The ends of transactions that ended meanwhile, aborts first. They are looked up here and nowhere
@@ -478,7 +474,7 @@ class SharedState:
             ends.append(record.TransactionCommits(tuple(committed), now_ms))
         return ends
 
-    def _settle_transactions(self, *, may_lead: bool) -> bool:
+    def _settle_transactions(self, may_lead: bool, most_ended: int) -> bool:
         """Have the state follow the ends of transactions. Inside `transact`.
 
         The ends are applied, and written with what is decided on the state behind them, by one commit word:
@@ -488,6 +484,7 @@ class SharedState:
 
         Args:
             may_lead: whether the caller commits something.
+            most_ended: as of `transact`. Those that are open are looked at, and aborts followed, in any case.
 
         Returns:
             Whether the ends are applied and not written.
@@ -495,10 +492,13 @@ class SharedState:
         ends, state = self._ends_of_transactions(), self._replica.state
         if not ends:
             return False
-        words = self.control.words
+        words, has_aborted = self.control.words, getattr(ends[0], "outcome", 0) == record.ABORTED
+        pending = state.pending_acks
+        if not has_aborted and len(pending.transactions) < most_ended and pending.cumulative is None:
+            return False
         if (
             may_lead
-            and getattr(ends[0], "outcome", record.COMMITTED) != record.ABORTED
+            and not has_aborted
             and not (words[_RANGE_OWNER] and not self.open_range.admits(ends, state))
         ):
             self._journal.lead()  # first: from here on an interrupt makes the replica void

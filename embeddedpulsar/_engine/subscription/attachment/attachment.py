@@ -84,9 +84,6 @@ class Holder(Protocol):
         """Called before an acknowledgement of a ledger is committed, under the subscription's lock. Returns
         what is to be acknowledged with it."""
 
-    def follow_later(self) -> None:
-        """Have the ends of transactions followed soon."""
-
     def show_acknowledged(self) -> None:
         """Let other processes see that this one runs, and acknowledges now."""
 
@@ -366,14 +363,11 @@ class Acknowledger:
             first = [Ack(ack.consumer_id, ack.epoch, tuple(more), ())] if more else []
             return shared.commit([*first, full]) & STALE == 0
 
-        # Flushed with all that the transaction did, by its commit. What ended meanwhile is followed with one
-        # command for many: what conflicts with nothing that is pending conflicts with nothing of that when it
-        # is acknowledged, or has come back. Only a cumulative acknowledgement covers more than it names.
+        # Flushed with all that the transaction did, by its commit. What committed meanwhile is followed with
+        # one command for several: what conflicts with nothing that is pending does not conflict with it when
+        # that is acknowledged. Only a cumulative acknowledgement covers more than it names.
         most_ended = _MOST_ENDED if command.through is None else 0
-        is_valid = shared.transact(body, is_flushed=False, most_ended=most_ended)
-        # Also of those that no process ends any more, which a look at their outcomes finds.
-        self._holder.follow_later()
-        return is_valid
+        return shared.transact(body, is_flushed=False, most_ended=most_ended)
 
     def _commit_ack(self, commands: Sequence[record.Command], highest: Position) -> bool:
         """Commit acknowledgements of entries up to ``highest``."""
@@ -425,8 +419,8 @@ def _end_of(groups: Sequence[AckGroup]) -> RawPosition:
 _EPOCH: Final = SubscriptionWord.EPOCH
 _SETTLE_S: Final = 0.02
 """How long the end of a committed transaction may wait to be noted."""
-_MOST_ENDED: Final = 32
-"""So many transactions that acknowledge in a subscription may wait for that."""
+_MOST_ENDED: Final = 8
+"""With fewer transactions that have something pending, those that committed may wait for that."""
 
 
 class Attachment:
@@ -523,13 +517,9 @@ class Attachment:
         is nothing to do but to note it; usually the next call that takes the lock has done that by then.
         """
         if is_committed:
-            self.follow_later()
+            self._transactions_ending.after(_SETTLE_S)
         else:
             self._transactions_ending.run()
-
-    def follow_later(self) -> None:
-        """See `Holder.follow_later`."""
-        self._transactions_ending.after(_SETTLE_S)
 
     def _follow_ends(self) -> None:
         # What left the subscription, or is closed, leaves it to the next that comes there.
