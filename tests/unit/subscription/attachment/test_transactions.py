@@ -482,7 +482,7 @@ def test_the_ends_of_many_are_one_command(site: VirtualSite, kind: ConsumerType)
         assert hold(consumer, one, number)
         site.world.decided[one] = COMMITTED
     ends = [at for at, each in enumerate(kinds) if each == record.TRANSACTION_COMMITS]
-    assert len(ends) == 11 and kinds.count(record.TRANSACTION_ACK) == 80
+    assert len(ends) == 9 and kinds.count(record.TRANSACTION_ACK) == 80
     assert record.TRANSACTION_END not in kinds
     assert (pending(site), mark_delete(site)) == ([], 79)
     assert ([one.transaction for one in other.pending_transactions()], other.mark_delete) == (
