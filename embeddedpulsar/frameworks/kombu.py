@@ -62,6 +62,8 @@ _TRANSIENT: Final = "-transient"
 _INACTIVE_S: Final = 60
 _PRODUCERS: Final = 128
 """Topics to which a connection keeps producers attached."""
+_URGENT_IN_A_ROW: Final = 10
+"""Messages of transient queues that are delivered while other messages wait."""
 _AT_ONCE: Final = MultiplierRedeliveryBackoff(0, 0, 2)
 _REQUEUED_S: Final = 0.1
 """How long a message that was requeued may take to be there again."""
@@ -112,6 +114,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
 
     Attributes:
         priority_steps: priorities that a queue keeps apart, from 0 to 9; higher numbers are served first.
+        is_urgent: whether all queues that it consumes are transient, as those of controls and events are.
     """
 
     QoS = QoS
@@ -131,6 +134,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
         self._held: dict[str, tuple[Consumer[bytes], Message[bytes]]] = {}
         self._without_acks: set[str] = set()
         self._turn = 0
+        self.is_urgent = False
         self._requeued_at = -_REQUEUED_S
 
     # -- topics --------------------------------------------------------------------------------------------
@@ -452,12 +456,18 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
             self._without_acks.discard(queue)
         self._consumers_of(queue)
         super().basic_consume(queue, no_ack, *args, **kwargs)
+        self._set_urgency()
         self.connection_changed()
+
+    def _set_urgency(self) -> None:
+        transient = self.connection.transient
+        self.is_urgent = all(queue in transient for queue in self._active_queues)
 
     def basic_cancel(self, consumer_tag: str) -> None:
         """Stop consuming. Messages that the channel holds can still be acknowledged."""
         queue = self._tag_to_queue.get(consumer_tag)
         super().basic_cancel(consumer_tag)
+        self._set_urgency()
         if queue is not None and queue not in self._active_queues:
             self.connection_changed()
 
@@ -578,6 +588,7 @@ class Transport(virtual.Transport):  # type: ignore[misc]  # kombu has no types
         self.ttl_ms: Final[dict[str, int]] = {}
         self._bindings: Final[dict[tuple[str, str], tuple[str, Consumer[bytes]]]] = {}
         self._announced: set[Consumer[bytes]] = set()
+        self._urgent = 0
         self._watch: LoopWatch | None = None
 
     # -- the store -----------------------------------------------------------------------------------------
@@ -746,7 +757,7 @@ class Transport(virtual.Transport):  # type: ignore[misc]  # kombu has no types
 
     def deliver_next(self, channels: Sequence[Any]) -> bool:
         """Deliver the next message of the given channels to its callback. Returns False if there is none."""
-        for channel in channels:
+        for channel in self._in_order(channels):
             queues = channel.wanted()
             consumers = channel.consumers_of(queues)
             while consumers and (received := self.selector.receive_nowait(consumers)) is not None:
@@ -755,9 +766,17 @@ class Transport(virtual.Transport):  # type: ignore[misc]  # kombu has no types
                 if payload is not None:
                     # The callback may run for a long time: others are woken for what comes meanwhile.
                     self.end_wait()
+                    self._urgent = self._urgent + 1 if channel.is_urgent else 0
                     self._deliver(payload, queue)
                     return True
         return False
+
+    def _in_order(self, channels: Sequence[Any]) -> Sequence[Any]:
+        """Channels of transient queues first: a worker learns of a revoked task before it comes, and
+        is inspected while others wait. Not for ever."""
+        if len(channels) < 2:
+            return channels
+        return sorted(channels, key=lambda channel: channel.is_urgent == (self._urgent >= _URGENT_IN_A_ROW))
 
     def wanted(self) -> list[Consumer[bytes]]:
         """The consumers from which messages may be taken now."""

@@ -273,6 +273,25 @@ def test_priorities(url: str):
         assert [bound.get(no_ack=True).payload for _ in range(6)] == [9, 7, 4, 3, 0, None]
 
 
+def test_transient_queues_come_first(url: str):
+    """What a worker is told comes before the tasks that wait, and tasks come however much it is told."""
+    orders = []
+    with Connection(url) as connection, Connection(url) as sender:
+        for name, is_exclusive in (("jobs", False), ("controls", True)):
+            queue = Queue(name, exclusive=is_exclusive, durable=not is_exclusive)
+            consumer = connection.Consumer(
+                queue, channel=connection.channel(), callbacks=[lambda body, message: orders.append(body)]
+            )
+            consumer.consume(no_ack=True)
+        for _ in range(3):
+            sender.Producer().publish("job", routing_key="jobs")
+        for number in range(15):
+            sender.Producer().publish(number, routing_key="controls")
+        for _ in range(18):
+            connection.drain_events(timeout=20)
+    assert orders == [*range(10), "job", *range(10, 15), "job", "job"]
+
+
 def test_priorities_of_a_queue_that_is_deleted_automatically(url: str):
     """If it is declared with some."""
     queue = Queue("jobs", max_priority=9, auto_delete=True)
