@@ -414,8 +414,8 @@ class SharedState:
         """Run ``body`` on the caught-up state, under the lock; what it changes it passes to `commit`.
 
         ``body`` must not block, log, or call back into the subscription. At level "flush" what it changed is
-        durable on return, unless the caller says that it is flushed with more: not ``is_flushed``. With less than
-        ``most_ended`` pending, those that committed may be among them: if it matters, call `apply_ends`.
+        durable on return, unless the caller says that it is flushed with more: not ``is_flushed``. With less
+        than ``most_ended`` pending, some may have committed: if it matters, call `apply_ends`.
 
         Raises:
             AlreadyClosed: closed, or made by the parent of this forked process.
