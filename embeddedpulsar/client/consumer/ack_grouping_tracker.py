@@ -16,7 +16,6 @@ from embeddedpulsar._engine.platform import failpoints, threads, timing
 from embeddedpulsar._engine.platform.timing import Backoff
 from embeddedpulsar._engine.subscription.ack_ring import MOST_ENTRIES, NOWHERE
 from embeddedpulsar._engine.subscription.state.pending_acks import PartlyPending
-from embeddedpulsar.client.client_threads import fields_of
 from embeddedpulsar.exceptions import (
     AlreadyClosed,
     CumulativeAcknowledgementNotAllowedError,
@@ -57,10 +56,6 @@ _MOVED: Final = (
 failpoints.declare("ack:noted")
 
 
-def _nobody() -> None:
-    return None
-
-
 class AckGroupingTracker:
     """Collects acknowledgements and writes them every ``group_time_ms`` or 1,000 entries.
 
@@ -86,7 +81,7 @@ class AckGroupingTracker:
         ready: whether the ring exists and the flush timer runs.
         words, slots, firsts: of the ring.
         armed: whether the flush timer runs.
-        consumer: returns the consumer that acknowledges with it, or None if that is gone.
+        log_names: returns what log records of it are about, as `log_fields` of the client takes it.
         most_quick: length of `done` at which the fast path ends.
         sent: number of written acknowledgements of entries and of partly acknowledged batches, and of
             cumulative ones.
@@ -116,10 +111,10 @@ class AckGroupingTracker:
         "_ring",
         "_through",
         "armed",
-        "consumer",
         "done",
         "firsts",
         "lock",
+        "log_names",
         "most_quick",
         "on_done",
         "open",
@@ -145,7 +140,7 @@ class AckGroupingTracker:
         self.done: list[RawPosition] = []
         self.open: dict[RawPosition, bytearray] = {}
         self.armed = False
-        self.consumer: Callable[[], Any] = _nobody
+        self.log_names: Callable[[], dict[str, str]] = dict
         self.origin = origin
         is_quick = not index_acks and group_time_ms > 0 and not receipts
         self.quick_origin: object = origin if is_quick else NO_ORIGIN
@@ -582,7 +577,7 @@ class AckGroupingTracker:
 
     def _warn(self, error: Exception) -> None:
         text = "Acknowledgements could not be written, and will be tried again: %s"
-        self._log.warning(text, error, **fields_of(self.consumer()))
+        self._log.warning(text, error, **self.log_names())
 
     def flush(self) -> None:
         """Write the collected acknowledgements.

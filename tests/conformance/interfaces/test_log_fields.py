@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shutil
 import threading
 from pathlib import Path
 from typing import Any
@@ -109,6 +110,29 @@ def test_dead_letters(client: Client, caplog: pytest.LogCaptureFixture):
         consumer.close()
     about = {"ep_topic": ORDERS, "ep_subscription": "kitchen", "ep_consumer": "cook"}
     assert said(caplog, "1 entries of") == about
+
+
+def test_acknowledgements_that_cannot_be_written(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    """Which consumer they are of; the flush timer of the consumer says so, as the store was removed."""
+    is_said = threading.Event()
+
+    def note(record: logging.LogRecord) -> bool:
+        if record.getMessage().startswith("Acknowledgements could not be written"):
+            is_said.set()
+        return True
+
+    with caplog.at_level(logging.WARNING, "embeddedpulsar"), Client(tmp_path / "store") as client:
+        consumer = client.subscribe("orders", "kitchen", consumer_name="cook")
+        client.create_producer("orders").send(b"tea")
+        message = consumer.receive(5000)
+        caplog.handler.addFilter(note)
+        shutil.rmtree(tmp_path / "store")
+        consumer.acknowledge(message)
+        assert is_said.wait(20)
+        caplog.handler.removeFilter(note)
+    about = {"ep_topic": ORDERS, "ep_subscription": "kitchen", "ep_consumer": "cook"}
+    assert said(caplog, "Acknowledgements could not be written") == about
+    assert not [record for record in caplog.records if "a timer failed" in record.getMessage()]
 
 
 def test_functions(client: Client, caplog: pytest.LogCaptureFixture):
