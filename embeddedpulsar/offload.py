@@ -62,7 +62,7 @@ from embeddedpulsar._engine.filenames import (
     log_path,
     offload_lock_path,
 )
-from embeddedpulsar._engine.format.segment_header import (
+from embeddedpulsar._engine.format.frame import (
     FIRST_FRAME_OFFSET,
     SEGMENT_HEADER_SIZE,
     SLOT_SIZE,
@@ -77,12 +77,12 @@ from embeddedpulsar._engine.platform.disk import Rights, rights_in
 from embeddedpulsar._engine.platform.file_lock import FileLock
 from embeddedpulsar._engine.platform.mapped_file import MappedFile
 from embeddedpulsar._engine.platform.timing import Clock
-from embeddedpulsar._engine.store.background.topic_compaction import (
+from embeddedpulsar._engine.store.topic import OffloadRecord, read_offload_record
+from embeddedpulsar._engine.store.topic_compaction import (
     ExclusiveWork,
     LongRunningProcessStatus,
     status_of,
 )
-from embeddedpulsar._engine.store.topic import OffloadRecord, read_offload_record
 from embeddedpulsar._engine.store.topic_lookup import transaction_fates
 from embeddedpulsar.arrow import schema as names
 from embeddedpulsar.arrow.columns import record_batches

@@ -18,10 +18,10 @@ from embeddedpulsar._engine.log.log import Cursor, Log
 from embeddedpulsar._engine.log.log_opening import LedgerOptions
 from embeddedpulsar._engine.log.log_view import Outcomes
 from embeddedpulsar._engine.log.managed_ledger import ManagedLedger
-from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.platform.mailbox import Mailbox
 from embeddedpulsar._engine.platform.peers import Peers
 from embeddedpulsar._engine.platform.timing import Clock, SchedulerLike, SystemClock
+from embeddedpulsar.message_id import Position
 
 PREFIX = ProducerPrefix("site")
 START = Position(0, 0)

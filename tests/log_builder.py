@@ -10,7 +10,7 @@ from embeddedpulsar._engine.filenames import index_path, log_path
 from embeddedpulsar._engine.format import frame
 from embeddedpulsar._engine.format.control import TopicWord, tail_word
 from embeddedpulsar._engine.format.entry import ProducerPrefix, encode_single
-from embeddedpulsar._engine.format.segment_header import (
+from embeddedpulsar._engine.format.frame import (
     FIRST_FRAME_OFFSET,
     IndexHeader,
     SegmentHeader,

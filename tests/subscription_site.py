@@ -9,11 +9,11 @@ from typing import Any
 
 from embeddedpulsar._engine.format.entry import EntryView
 from embeddedpulsar._engine.log.managed_ledger import ManagedLedger
-from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
 from embeddedpulsar._engine.platform.timing import Clock
 from embeddedpulsar._engine.subscription.attachment.attachment import Attachment
 from embeddedpulsar._engine.subscription.subscription import Subscription
 from embeddedpulsar.exceptions import StorageError
+from embeddedpulsar.message_id import BEFORE_FIRST, Position
 from embeddedpulsar.settings import BrokerSettings
 from tests.ledger_site import LedgerSite, send, send_batch
 

@@ -18,7 +18,6 @@ from embeddedpulsar._engine.format import (
     entry,
     frame,
     journal_record,
-    segment_header,
     subscription_record,
 )
 from tests.source_tree import ROOT, modules, nodes
@@ -180,12 +179,12 @@ def example_frame() -> bytes:
 
 def example_slot() -> bytes:
     """Of that frame."""
-    return segment_header.pack_slot(4096, 0, 1, 0, 0, 1, frame.read_header(example_frame(), 0, 112).crc)
+    return frame.pack_slot(4096, 0, 1, 0, 0, 1, frame.read_header(example_frame(), 0, 112).crc)
 
 
 def example_segment() -> bytes:
     """Ledger 7 behind ledger 6."""
-    header = segment_header.SegmentHeader(
+    header = frame.SegmentHeader(
         ledger_id=7,
         created_ms=1_700_000_000_000,
         base_publish_ms=1_700_000_000_000,
@@ -201,7 +200,7 @@ def example_segment() -> bytes:
         prev_last_crc=0x55667788,
         prev_messages=1,
     )
-    return segment_header.pack_segment_header(header)[: segment_header.SEGMENT_HEADER.size]
+    return frame.pack_segment_header(header)[: frame.SEGMENT_HEADER.size]
 
 
 def example_control() -> bytes:

@@ -39,7 +39,6 @@ LAYERS: dict[str, int] = {
     "txn": 4,
     "subscription": 4,
     "store": 5,
-    "absent_methods": 6,
     "schema": 6,
     "crypto": 6,
     "arrow": 7,
@@ -68,7 +67,7 @@ RINGS: tuple[tuple[str, ...], ...] = (
     # The engine, with the values that its users share.
     tuple(name for name, layer in LAYERS.items() if layer <= 5),
     # The client, with what a program hands to it: schemas, keys, columns.
-    ("absent_methods", "schema", "crypto", "arrow", "client"),
+    ("schema", "crypto", "arrow", "client"),
     # Everything else: what administers stores, and the optional packages.
     (
         "admin",
@@ -93,7 +92,6 @@ RINGS: tuple[tuple[str, ...], ...] = (
 
 KNOWS_THE_ENGINE: dict[str, str] = {
     "": "what stores do for packages above, added to the engine here; two public types",
-    "absent_methods": "calls of an Admin end with the errors of this package",
     "message": "the description of the schema of a message, as a type",
     "schema.schema": "descriptions of schemas, which topics keep",
     "schema.schema_avro": "how the definition of a schema reads",
@@ -149,7 +147,6 @@ ALLOWED: dict[tuple[str, str], str] = {
 # What the client and the Admin know of the log. They reach files through the topic alone, but for the last
 # two.
 OF_THE_LOG: dict[str, str] = {
-    "position": "a value",
     "log_positions": "what is found in a log: values, and questions that it answers",
     "topic_control": "a word of the map says that the topic is deleted; asked for at every wake-up",
     "waiter_slots": "how often a waiter without a slot looks, which the log says of its own waiters alone",

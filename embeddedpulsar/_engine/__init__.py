@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from typing import Any
 
     from embeddedpulsar._engine.platform.timing import Clock
-    from embeddedpulsar._engine.store.background.housekeeping import ExtraChore
     from embeddedpulsar._engine.store.care.backup_target import BackupTarget
     from embeddedpulsar._engine.store.care.store_cut import SharedRecords
+    from embeddedpulsar._engine.store.housekeeping import ExtraChore
     from embeddedpulsar.damage import DamageHook
 
 

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from embeddedpulsar._engine.filenames import control_path, subscriptions_path
 from embeddedpulsar._engine.format.control import TopicWord
-from embeddedpulsar._engine.log.position import BEFORE_FIRST
 from embeddedpulsar._engine.platform import timing
 from embeddedpulsar._engine.platform.peers import ProcessFacts, lease_holders
-from embeddedpulsar._engine.store.catalog import root_layout
+from embeddedpulsar._engine.store import root_layout
 from embeddedpulsar._engine.store.policies import admitting
 from embeddedpulsar._engine.store.topic_lookup import TopicAtRest, made_topics
 from embeddedpulsar.admin.topic_figures import topic_stats
 from embeddedpulsar.exceptions import PulsarException, TopicNotFound
+from embeddedpulsar.message_id import BEFORE_FIRST
 from embeddedpulsar.policy_values import json_form
 from embeddedpulsar.records import Generic, NamedTuple, TypeVar
 

@@ -23,8 +23,7 @@ from embeddedpulsar._engine.store.store_root import (
     is_private,
     read_meta,
 )
-from embeddedpulsar._engine.store.topic_access import TopicAccess
-from embeddedpulsar.absent_methods import SaysWhatThereIs
+from embeddedpulsar._engine.store.topic_access import SaysWhatThereIs, TopicAccess
 from embeddedpulsar.admin.dead_letters import DeadLetters
 from embeddedpulsar.admin.namespaces import Namespaces, Schemas, delete_topics
 from embeddedpulsar.admin.topic_stats import KeptLedgers, all_kept_ledgers

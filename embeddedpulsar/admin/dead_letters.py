@@ -13,14 +13,12 @@ from embeddedpulsar._engine.format.acknowledgement import AckBatch
 from embeddedpulsar._engine.format.entry_decoder import EntryView, SealedView
 from embeddedpulsar._engine.format.sealed_entry import raw_view
 from embeddedpulsar._engine.log.log_positions import read_whole_entry
-from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
 from embeddedpulsar._engine.platform import failpoints, timing
-from embeddedpulsar._engine.store.topic_access import TopicAccess, log_names
+from embeddedpulsar._engine.store.topic_access import SaysWhatThereIs, TopicAccess, log_names
 from embeddedpulsar._engine.subscription.log_queries import unacked
-from embeddedpulsar.absent_methods import SaysWhatThereIs
 from embeddedpulsar.exceptions import InvalidMessage, NotAllowedError, SubscriptionNotFound, TopicNotFound
 from embeddedpulsar.message import Message, MessageOrigin, is_skipped, messages_left
-from embeddedpulsar.message_id import MessageId
+from embeddedpulsar.message_id import BEFORE_FIRST, MessageId, Position
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.schema.schema import BYTES, CopiedSchema, origin_of
 from embeddedpulsar.topic_name import TopicName

@@ -15,7 +15,7 @@ from embeddedpulsar._engine.store.schema_compatibility import why_invalid, why_r
 from embeddedpulsar._engine.store.schema_info import SchemaInfo
 from embeddedpulsar._engine.store.schema_registry import StoredSchema
 from embeddedpulsar._engine.store.store import is_namespace
-from embeddedpulsar.absent_methods import SaysWhatThereIs
+from embeddedpulsar._engine.store.topic_access import SaysWhatThereIs
 from embeddedpulsar.admin.policies import Policies
 from embeddedpulsar.enums import SchemaType
 from embeddedpulsar.exceptions import InvalidTopicName, NotAllowedError, TopicNotFound

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from embeddedpulsar._engine.platform import timing
 from embeddedpulsar._engine.store.policies import admitting, keeping
 from embeddedpulsar._engine.store.policies.policy import TopicPolicy, Value
-from embeddedpulsar.absent_methods import SaysWhatThereIs
+from embeddedpulsar._engine.store.topic_access import SaysWhatThereIs
 from embeddedpulsar.enums import ConsumerType, SchemaCompatibilityStrategy
 from embeddedpulsar.policies import DESTINATION_STORAGE, BacklogQuota, Retention
 from embeddedpulsar.policy_values import (

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from embeddedpulsar._engine.format.control import TopicWord
 from embeddedpulsar._engine.format.subscription_record import FLAG_OUT_OF_ORDER
-from embeddedpulsar._engine.store.background.topic_compaction import NOT_RUN, LongRunningProcessStatus
+from embeddedpulsar._engine.store.topic_compaction import NOT_RUN, LongRunningProcessStatus
 from embeddedpulsar._engine.subscription.log_queries import left_of, messages_left
 from embeddedpulsar._engine.subscription.state.sticky_key_selector import STICKY
 from embeddedpulsar.admin.topic_stats import (

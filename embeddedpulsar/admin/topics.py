@@ -6,14 +6,13 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from embeddedpulsar._engine.log.log_positions import last_message_id
-from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.platform import timing
 from embeddedpulsar._engine.platform.descriptors import late_imports
 from embeddedpulsar._engine.platform.peers import lease_holders
-from embeddedpulsar._engine.store.background.topic_compaction import LongRunningProcessStatus, joint_status
-from embeddedpulsar._engine.store.catalog import root_layout
+from embeddedpulsar._engine.store import root_layout
 from embeddedpulsar._engine.store.policies import admitting
 from embeddedpulsar._engine.store.topic_access import TopicAccess, log_names
+from embeddedpulsar._engine.store.topic_compaction import LongRunningProcessStatus, joint_status
 from embeddedpulsar.admin import topic_figures
 from embeddedpulsar.admin.dead_letters import (
     check_id,
@@ -53,7 +52,7 @@ from embeddedpulsar.exceptions import (
     TopicTerminated,
 )
 from embeddedpulsar.message import Message
-from embeddedpulsar.message_id import MessageId, make
+from embeddedpulsar.message_id import MessageId, Position, make
 from embeddedpulsar.policy_values import DelayedDeliveryPolicies
 from embeddedpulsar.topic_name import TopicName, without_system_topics
 

@@ -11,14 +11,12 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from embeddedpulsar._engine.filenames import TRANSACTIONS, journal_path, subscriptions_path
 from embeddedpulsar._engine.format import transaction_record as record
 from embeddedpulsar._engine.format.control import TopicWord
-from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.platform import descriptors, timing
 from embeddedpulsar._engine.platform.descriptors import late_imports
 from embeddedpulsar._engine.platform.peers import ProcessFacts, lease_holders
-from embeddedpulsar._engine.store.catalog import root_layout
-from embeddedpulsar._engine.store.topic_access import TopicAccess
+from embeddedpulsar._engine.store import root_layout
+from embeddedpulsar._engine.store.topic_access import SaysWhatThereIs, TopicAccess
 from embeddedpulsar._engine.store.topic_lookup import TopicAtRest, made_topics
-from embeddedpulsar.absent_methods import SaysWhatThereIs
 from embeddedpulsar.admin.topic_figures import internal_stats
 from embeddedpulsar.admin.topic_stats import (
     LedgerInfo,
@@ -42,6 +40,7 @@ from embeddedpulsar.exceptions import (
     TransactionCoordinatorNotFoundError,
     TransactionNotFound,
 )
+from embeddedpulsar.message_id import Position
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.topic_name import TopicName, subscription_directory_name
 

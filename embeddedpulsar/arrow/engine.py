@@ -59,11 +59,11 @@ from embeddedpulsar._engine.format.frame import (
     MAGIC,
     METADATA_SIZE,
     MIN_FRAME_SIZE,
+    SLOT_SIZE,
     TRAILER_SIZE,
     FrameHeader,
 )
 from embeddedpulsar._engine.format.sealed_entry import opened_columns
-from embeddedpulsar._engine.format.segment_header import SLOT_SIZE
 
 # Ranges of entries, and what they lie in.
 from embeddedpulsar._engine.log.entry_range import Bounds, EntryLookup, EntryRange, part_of, resumed, split

@@ -18,9 +18,11 @@ import click
 from embeddedpulsar.admin.admin import Admin
 from embeddedpulsar.admin.topic_stats import TransactionMetadata
 from embeddedpulsar.cli.base import (
+    LAG,
     ArgumentFile,
     ArgumentPath,
     OpenedStore,
+    add_policies,
     as_json,
     complete_topic,
     destroys,
@@ -35,7 +37,6 @@ from embeddedpulsar.cli.base import (
 from embeddedpulsar.cli.base import destroys as asks
 from embeddedpulsar.cli.engine import SYSTEM_CLOCK, repair_store
 from embeddedpulsar.cli.look_commands import age_text, short_name
-from embeddedpulsar.cli.policies import LAG, add_policies
 from embeddedpulsar.cli.policy_verbs import OF_BOTH, OF_NAMESPACES
 from embeddedpulsar.cli.terminal import ProgressLine, line_text
 from embeddedpulsar.error_text import counted

@@ -27,9 +27,9 @@ from embeddedpulsar._engine.store.care.store_check import (
 from embeddedpulsar._engine.store.store_root import ServiceUrl, directory_of, why_no_store
 
 if TYPE_CHECKING:
-    from embeddedpulsar._engine.store.background.topic_compaction import LongRunningProcessStatus
     from embeddedpulsar._engine.store.care.store_backup import BackupReport, RestoreReport
     from embeddedpulsar._engine.store.care.store_repair import RepairReport
+    from embeddedpulsar._engine.store.topic_compaction import LongRunningProcessStatus
 
 
 def repair_store(

@@ -12,7 +12,7 @@ import click
 from embeddedpulsar.admin.namespaces import Namespaces
 from embeddedpulsar.admin.policies import Policies
 from embeddedpulsar.admin.topics import Topics
-from embeddedpulsar.cli.policies import (
+from embeddedpulsar.cli.base import (
     LAG,
     SIZE,
     TICKS,

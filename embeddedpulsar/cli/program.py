@@ -21,14 +21,13 @@ from embeddedpulsar.cli.admin_commands import (
     tenants,
     transactions,
 )
-from embeddedpulsar.cli.base import OpenedStore, as_json
+from embeddedpulsar.cli.base import OpenedStore, add_quotas, as_json
 from embeddedpulsar.cli.doctor_commands import doctor, init, metrics, serve
 from embeddedpulsar.cli.function_commands import functions, workers
 from embeddedpulsar.cli.look_commands import top, who
 from embeddedpulsar.cli.message_commands import consume, dlq, outbox, produce, tail
 from embeddedpulsar.cli.migrate_commands import migrate
 from embeddedpulsar.cli.perf_commands import perf
-from embeddedpulsar.cli.policies import add_quotas
 from embeddedpulsar.cli.terminal import (
     BROKEN_PIPE,
     argument_path,

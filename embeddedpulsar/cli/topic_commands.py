@@ -17,10 +17,12 @@ from embeddedpulsar.admin.topics import Topics
 from embeddedpulsar.cli.base import (
     AGE,
     MOMENT,
+    SIZE,
     ArgumentPath,
     MessagePrinter,
     Moment,
     OpenedStore,
+    add_policies,
     as_json,
     destroys,
     is_confirmed,
@@ -34,7 +36,6 @@ from embeddedpulsar.cli.base import (
     topic_argument,
 )
 from embeddedpulsar.cli.engine import SYSTEM_CLOCK, late_imports
-from embeddedpulsar.cli.policies import SIZE, add_policies
 from embeddedpulsar.cli.policy_verbs import OF_BOTH, OF_TOPICS
 from embeddedpulsar.cli.terminal import ProgressLine, line_text
 from embeddedpulsar.error_text import counted

@@ -26,4 +26,4 @@ from embeddedpulsar._engine.store.policies.policy_documents import PolicyDocumen
 # The store, and the topics that a call looks into.
 from embeddedpulsar._engine.store.store import Store
 from embeddedpulsar._engine.store.topic import Topic
-from embeddedpulsar._engine.store.topic_access import TopicAccess
+from embeddedpulsar._engine.store.topic_access import SaysWhatThereIs, TopicAccess

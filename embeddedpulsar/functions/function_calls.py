@@ -15,7 +15,6 @@ import uuid
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from embeddedpulsar.absent_methods import SaysWhatThereIs
 from embeddedpulsar.client.client import Client
 from embeddedpulsar.exceptions import (
     CorruptionError,
@@ -25,7 +24,7 @@ from embeddedpulsar.exceptions import (
     Timeout,
     TopicNotFound,
 )
-from embeddedpulsar.functions.engine import PolicyDocuments, TopicAccess, TopicPolicy
+from embeddedpulsar.functions.engine import PolicyDocuments, SaysWhatThereIs, TopicAccess, TopicPolicy
 from embeddedpulsar.functions.function_config import FunctionConfig
 from embeddedpulsar.functions.io import Definition, input_schema, is_of_pattern, output_schema
 from embeddedpulsar.functions.state import (

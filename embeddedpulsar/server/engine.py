@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from embeddedpulsar._engine.platform import threads, timing
 from embeddedpulsar._engine.platform.file_lock import FileLock
-from embeddedpulsar._engine.store.catalog.root_layout import CATALOG_LOCK, STORE_LOCK, in_root
+from embeddedpulsar._engine.store.root_layout import CATALOG_LOCK, STORE_LOCK, in_root
 from embeddedpulsar.exceptions import LockTimeout
 
 if TYPE_CHECKING:

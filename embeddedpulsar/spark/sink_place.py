@@ -21,8 +21,8 @@ from embeddedpulsar._engine.platform import descriptors, disk, failpoints, files
 from embeddedpulsar._engine.platform.file_lock import FileLock
 from embeddedpulsar._engine.platform.mapped_file import MappedFile
 from embeddedpulsar._engine.platform.timing import CLOCK
+from embeddedpulsar._engine.store import root_layout
 from embeddedpulsar._engine.store.care.store_cut import hold_for
-from embeddedpulsar._engine.store.catalog import root_layout
 from embeddedpulsar.exceptions import CorruptionError, ForeignFileError, StorageError
 from embeddedpulsar.records import NamedTuple
 

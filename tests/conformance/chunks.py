@@ -6,8 +6,8 @@ import random
 from pathlib import Path
 from typing import Any
 
-from embeddedpulsar._engine.log.position import BEFORE_FIRST
 from embeddedpulsar.client.arguments import Options
+from embeddedpulsar.message_id import BEFORE_FIRST
 
 LIMIT = 1000
 

@@ -15,10 +15,10 @@ from embeddedpulsar import Admin, Client, ConsumerType, Damage, InitialPosition,
 from embeddedpulsar._engine.log import trimming
 from embeddedpulsar._engine.platform import timing
 from embeddedpulsar._engine.platform.timing import SYSTEM_CLOCK
-from embeddedpulsar._engine.store.background.topic_compaction import LongRunningProcessStatus
 from embeddedpulsar._engine.store.care.store_check import StoreReport, check_store
 from embeddedpulsar._engine.store.care.store_repair import RepairReport, repair_store
 from embeddedpulsar._engine.store.store import Store
+from embeddedpulsar._engine.store.topic_compaction import LongRunningProcessStatus
 from embeddedpulsar.exceptions import PulsarException, Timeout
 from embeddedpulsar.policy_values import OffloadPolicies
 from embeddedpulsar.schema import StringSchema

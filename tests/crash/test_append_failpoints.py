@@ -17,10 +17,10 @@ from embeddedpulsar._engine.format.control import TopicWord, split_tail, tail_wo
 from embeddedpulsar._engine.format.entry import encode, encode_single
 from embeddedpulsar._engine.log.log_check import check_topic
 from embeddedpulsar._engine.log.managed_ledger import ManagedLedger
-from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.log.topic_control import TopicControl
 from embeddedpulsar._engine.platform import failpoints
 from embeddedpulsar.exceptions import StorageError
+from embeddedpulsar.message_id import Position
 from tests.ledger_site import PREFIX, START, LedgerSite, drain, send, values
 from tests.multiprocess.children import Child
 

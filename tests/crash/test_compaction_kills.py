@@ -10,7 +10,7 @@ import pytest
 
 from embeddedpulsar import Admin, Client
 from embeddedpulsar._engine.platform import failpoints
-from embeddedpulsar._engine.store.background import topic_compaction  # declares the steps
+from embeddedpulsar._engine.store import topic_compaction  # declares the steps
 from embeddedpulsar.testing import assert_clean
 from tests.children import die_at
 from tests.conformance.compacting import TOPIC, compact, compacted, next_ledger, send, send_batch, values

@@ -11,7 +11,6 @@ import pytest
 
 from embeddedpulsar._engine.format.control import TransactionWord
 from embeddedpulsar._engine.format.entry import EntryContent, ProducerPrefix, encode
-from embeddedpulsar._engine.log.position import BEFORE_FIRST
 from embeddedpulsar._engine.platform import failpoints
 from embeddedpulsar._engine.store import transaction_folding
 from embeddedpulsar._engine.store.store import Store
@@ -19,6 +18,7 @@ from embeddedpulsar._engine.store.topic_transactions import FoldedOutcomes
 from embeddedpulsar._engine.txn.transaction import Transaction
 from embeddedpulsar._engine.txn.transaction_log import TransactionLog
 from embeddedpulsar._engine.txn.transaction_state import Outcome
+from embeddedpulsar.message_id import BEFORE_FIRST
 from embeddedpulsar.testing.trial_store import assert_clean
 
 assert transaction_folding  # declares the points

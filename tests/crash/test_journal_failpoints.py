@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from embeddedpulsar._engine.format.subscription_record import ABORTED, COMMITTED
-from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
 from embeddedpulsar._engine.platform import failpoints
 from embeddedpulsar.enums import ConsumerType
+from embeddedpulsar.message_id import BEFORE_FIRST, Position
 from tests.subscription_site import SubscriptionSite, positions, read_all
 
 POINTS = [name for name in failpoints.names() if name.split(":")[0] in ("journal", "compact", "subscription")]

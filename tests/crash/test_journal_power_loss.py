@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
 from embeddedpulsar._engine.platform import disk
+from embeddedpulsar.message_id import BEFORE_FIRST, Position
 from tests.subscription_site import SubscriptionSite, positions, read_all
 from tests.support.disks.crash_image import CrashState
 from tests.support.disks.fake_disk import FakeDisk

@@ -19,8 +19,8 @@ from embeddedpulsar._engine.format.control import (
     pack_control_header,
     parse_control_header,
 )
-from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.store.store import Store
+from embeddedpulsar.message_id import Position
 from tests.support.ledger_files import OTHER_BOOT
 
 SENT = [b"%d" % n for n in range(35)]

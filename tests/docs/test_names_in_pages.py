@@ -181,7 +181,7 @@ def test_other_names_are_needed():
 @pytest.mark.parametrize(
     ("text", "is_wrong"),
     [
-        ("_engine/log/roll.py", False),
+        ("_engine/log/trimming.py", False),
         ("_engine/log/rolls.py", True),
         ("_engine/subscription/state", False),
         ("_engine/subscription/states", True),

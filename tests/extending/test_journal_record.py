@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 import pytest
 
 from embeddedpulsar._engine.format import journal_record, subscription_record
-from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.store.topic_journal import ProducerTable
 from embeddedpulsar._engine.subscription.state.replica import REWOUND, SubscriptionState
 from embeddedpulsar._engine.subscription.subscription import Subscription
 from embeddedpulsar.exceptions import UnsupportedFormatVersion
+from embeddedpulsar.message_id import Position
 from tests.subscription_site import SubscriptionSite, read_all
 
 BODY = struct.Struct("<Qq")

@@ -9,13 +9,13 @@ import pytest
 
 from embeddedpulsar import Admin, Client
 from embeddedpulsar._engine.platform import failpoints
-from embeddedpulsar._engine.store.catalog import catalog  # it declares steps when it is imported
+from embeddedpulsar._engine.store import catalog  # it declares steps when it is imported
 from embeddedpulsar.testing.trial_store import assert_clean
 from tests.children import die_at
 
 MODULES = (catalog,)
 BASE = "persistent://public/default"
-# That of a renewal that keeps damage needs some: tests/unit/store/catalog/test_damaged_catalog.py.
+# That of a renewal that keeps damage needs some: tests/unit/store/test_damaged_catalog.py.
 STEPS = [
     name
     for name in failpoints.names()

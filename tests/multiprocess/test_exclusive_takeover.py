@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
 from embeddedpulsar.exceptions import AlreadyClosed, ConsumerBusy
+from embeddedpulsar.message_id import BEFORE_FIRST, Position
 from tests.children import in_child
 from tests.multiprocess.children import Child, say
 from tests.subscription_site import SubscriptionSite, positions, read_all

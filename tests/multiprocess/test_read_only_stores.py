@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from embeddedpulsar import Admin, Client, ConsumerType, InitialPosition, MessageId, schema
-from embeddedpulsar._engine.format.segment_header import SLOT_SIZE, SLOTS_OFFSET
+from embeddedpulsar._engine.format.frame import SLOT_SIZE, SLOTS_OFFSET
 from embeddedpulsar.arrow import read_topic
 from embeddedpulsar.cli.program import run
 from embeddedpulsar.exceptions import (

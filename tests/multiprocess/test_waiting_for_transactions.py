@@ -12,9 +12,9 @@ import pytest
 
 from embeddedpulsar import ConsumerType, MessageId
 from embeddedpulsar._engine.format.control import TopicWord
-from embeddedpulsar._engine.log.position import Isolation
 from embeddedpulsar._engine.txn.transaction import Transaction
 from embeddedpulsar._engine.txn.transaction_state import Outcome
+from embeddedpulsar.message_id import Isolation
 from embeddedpulsar.testing import assert_clean
 from tests.transactional_site import ALL_TYPES, SHARING, Site, received
 

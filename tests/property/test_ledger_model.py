@@ -13,11 +13,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from embeddedpulsar._engine.format.control import TopicWord
 from embeddedpulsar._engine.log.log_check import check_topic
 from embeddedpulsar._engine.log.managed_ledger import ManagedLedger
-from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.log.segment_reader import EntryCursor
 from embeddedpulsar._engine.log.topic_control import TopicControl
 from embeddedpulsar._engine.platform import disk, failpoints
 from embeddedpulsar.damage import HOLE, LOST_TAIL, MISSING_SEGMENT, Damage
+from embeddedpulsar.message_id import Position
 from embeddedpulsar.testing.manual_clock import ManualClock
 from tests.ledger_site import START, LedgerSite, send_batch, values
 

@@ -23,7 +23,6 @@ from embeddedpulsar._engine.format.subscription_record import (
     TransactionCommits,
     TransactionEnd,
 )
-from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.subscription.state.entry_states import (
     FIRST_OWNER,
     IN_TRANSACTION,
@@ -37,6 +36,7 @@ from embeddedpulsar._engine.subscription.state.replica import (
     encode_snapshot,
 )
 from embeddedpulsar.enums import ConsumerType
+from embeddedpulsar.message_id import Position
 
 Message = tuple[Position, int]
 IDS = [(0, 1), (0, 2), (3, 1)]

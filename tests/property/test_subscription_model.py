@@ -8,7 +8,6 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 
 from embeddedpulsar._engine.format import subscription_record as record
 from embeddedpulsar._engine.format.acknowledgement import Ack, group_batches, group_entries
-from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.subscription.state.replica import (
     STALE,
     SubscriptionState,
@@ -17,6 +16,7 @@ from embeddedpulsar._engine.subscription.state.replica import (
     encode_snapshot,
 )
 from embeddedpulsar.enums import ConsumerType
+from embeddedpulsar.message_id import Position
 
 
 class Log:

@@ -15,8 +15,7 @@ pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 
 from embeddedpulsar import Admin, Client
 from embeddedpulsar.arrow import read_topic
-from embeddedpulsar.spark.data_source import DefaultSource
-from embeddedpulsar.spark.stream_reader import StreamReader
+from embeddedpulsar.spark.data_source import DefaultSource, StreamReader
 from embeddedpulsar.testing import assert_clean
 from tests.conformance.chunks import log_of
 from tests.conftest import ROOT

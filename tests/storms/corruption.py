@@ -29,20 +29,21 @@ from embeddedpulsar._engine.format.entry import (
     encode_single,
 )
 from embeddedpulsar._engine.format.frame import (
+    FIRST_FRAME_OFFSET,
     HEADER_SIZE,
     KIND_ENTRY,
+    SLOTS_OFFSET,
     TRAILER_SIZE,
     frames,
     pack_trailer,
     seal,
 )
-from embeddedpulsar._engine.format.segment_header import FIRST_FRAME_OFFSET, SLOTS_OFFSET
 from embeddedpulsar._engine.log.log_check import check_topic
 from embeddedpulsar._engine.log.managed_ledger import ManagedLedger
-from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.platform import timing as clocks
 from embeddedpulsar.damage import Damage as Report
 from embeddedpulsar.exceptions import PulsarException, StorageError
+from embeddedpulsar.message_id import Position
 from embeddedpulsar.testing.manual_clock import ManualClock, ManualScheduler
 from tests.storms.damages import Damage, damage_file
 from tests.storms.log_model import Payloads, Place, Seen

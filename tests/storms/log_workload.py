@@ -19,11 +19,11 @@ from embeddedpulsar._engine.format.entry import (
 )
 from embeddedpulsar._engine.log import recovery  # noqa: F401 - declares its failpoints
 from embeddedpulsar._engine.log.managed_ledger import ManagedLedger
-from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.log.topic_control import POISON_TO, TopicControl
 from embeddedpulsar._engine.platform import failpoints
 from embeddedpulsar._engine.platform.failpoints import InjectedFailure
 from embeddedpulsar.exceptions import PoisonedSegment
+from embeddedpulsar.message_id import Position
 from embeddedpulsar.testing.manual_clock import ManualClock, ManualScheduler
 from tests.storms.log_model import LogModel, Payloads, Seen
 from tests.support.disks.crash_image import CrashState

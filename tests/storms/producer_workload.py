@@ -7,14 +7,13 @@ import random
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
-from embeddedpulsar._engine.log.position import BEFORE_FIRST
 from embeddedpulsar._engine.platform.timing import perf_counter, sleep
 from embeddedpulsar.client.client import Client
 from embeddedpulsar.client.consumer.consumer import Consumer
 from embeddedpulsar.client.producer.producer import Producer
 from embeddedpulsar.enums import InitialPosition, ProducerAccessMode
 from embeddedpulsar.exceptions import AlreadyClosed, ProducerBusy, ProducerFenced
-from embeddedpulsar.message_id import MessageId, make
+from embeddedpulsar.message_id import BEFORE_FIRST, MessageId, make
 from embeddedpulsar.results import Result
 from embeddedpulsar.testing.trial_store import check_store
 from tests.storms import storm_archive

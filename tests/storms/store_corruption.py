@@ -21,13 +21,13 @@ from embeddedpulsar._engine.format.control import (
     pack_control_header,
     parse_control_header,
 )
-from embeddedpulsar._engine.log.position import BEFORE_FIRST
 from embeddedpulsar._engine.platform import timing
 from embeddedpulsar._engine.subscription.attachment.active_attachment import note_start
 from embeddedpulsar.admin.admin import Admin
 from embeddedpulsar.client.client import Client
 from embeddedpulsar.enums import InitialPosition
 from embeddedpulsar.exceptions import PulsarException, StorageError, Timeout
+from embeddedpulsar.message_id import BEFORE_FIRST
 from embeddedpulsar.testing.trial_store import check_store
 from tests.storms.damages import Damage, damage_file
 

@@ -16,12 +16,12 @@ from embeddedpulsar._engine.format.entry import ProducerPrefix, encode_plain, en
 from embeddedpulsar._engine.log.log_check import check_topic
 from embeddedpulsar._engine.log.log_opening import LedgerOptions
 from embeddedpulsar._engine.log.managed_ledger import ManagedLedger
-from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.platform.file_lock import FileLock
 from embeddedpulsar._engine.platform.mailbox import Mailbox
 from embeddedpulsar._engine.platform.mapped_file import MappedFile
 from embeddedpulsar._engine.platform.peers import Peers
 from embeddedpulsar._engine.platform.timing import SYSTEM_CLOCK, sleep
+from embeddedpulsar.message_id import Position
 from tests.storms.storm_pages import (
     ACKNOWLEDGED,
     ATTACHED,

@@ -15,9 +15,9 @@ from embeddedpulsar._engine.format.control import (
 )
 from embeddedpulsar._engine.format.document import KIND_TOPIC_META, encode_document
 from embeddedpulsar._engine.format.entry import EncodedEntry, ProducerPrefix, encode_plain, encode_single
-from embeddedpulsar._engine.format.frame import KIND_ENTRY, pack_trailer, seal
-from embeddedpulsar._engine.format.segment_header import (
+from embeddedpulsar._engine.format.frame import (
     FIRST_FRAME_OFFSET,
+    KIND_ENTRY,
     SLOTS_OFFSET,
     IndexHeader,
     SegmentHeader,
@@ -25,6 +25,8 @@ from embeddedpulsar._engine.format.segment_header import (
     pack_index_header,
     pack_segment_header,
     pack_slot,
+    pack_trailer,
+    seal,
 )
 from embeddedpulsar._engine.platform import timing
 from embeddedpulsar.topic_name import TopicName, directory_name

@@ -69,11 +69,11 @@ _KNOWN = {
         if name[0].isupper()
         and getattr(value, "__module__", policy_values.__name__) == policy_values.__name__
     },
-    **dict.fromkeys(("LAG", "SIZE", "TICKS", "TIME", "subscription_types"), "embeddedpulsar.cli.policies"),
+    **dict.fromkeys(("LAG", "SIZE", "TICKS", "TIME", "subscription_types"), "embeddedpulsar.cli.base"),
     **dict.fromkeys(
-        ("retention_form", "strategy_name", "threshold_text", "type_names"), "embeddedpulsar.cli.policies"
+        ("retention_form", "strategy_name", "threshold_text", "type_names"), "embeddedpulsar.cli.base"
     ),
-    "retention_limits": "embeddedpulsar.cli.policies",
+    "retention_limits": "embeddedpulsar.cli.base",
     "ConsumerType": "embeddedpulsar.enums",
     "SchemaCompatibilityStrategy": "embeddedpulsar.enums",
     "Namespaces": "embeddedpulsar.admin.namespaces",
@@ -290,7 +290,7 @@ def _docstring(lines: list[str]) -> str:
 
 def _verbs(rows: Rows) -> str:
     """The module of the verbs."""
-    code, names = [], {"embeddedpulsar.cli.policies.policy"}
+    code, names = [], {"embeddedpulsar.cli.base.policy"}
     verbs: dict[tuple[str, ...], list[str]] = {BOTH: [], TOPICS: [], NAMESPACES: []}
     for row in rows.values():
         for calls in row.calls:

@@ -13,7 +13,7 @@ from embeddedpulsar._engine.filenames import (
     log_path,
 )
 from embeddedpulsar._engine.format.document import KIND_COLD_LEDGER, decode_document, encode_document
-from embeddedpulsar._engine.format.segment_header import (
+from embeddedpulsar._engine.format.frame import (
     SEGMENT_HEADER_SIZE,
     SegmentHeader,
     parse_segment_header,

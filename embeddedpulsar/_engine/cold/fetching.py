@@ -23,7 +23,7 @@ from embeddedpulsar._engine.cold.cold_ledger import (
 )
 from embeddedpulsar._engine.cold.location import LocationError, hadoop_uri, is_own, location_of
 from embeddedpulsar._engine.filenames import COLD_SUFFIX, fetch_lock_path, log_path
-from embeddedpulsar._engine.format.segment_header import FIRST_FRAME_OFFSET
+from embeddedpulsar._engine.format.frame import FIRST_FRAME_OFFSET
 from embeddedpulsar._engine.platform import descriptors, disk, failpoints, nofollow, package_log, timing
 from embeddedpulsar._engine.platform.access import FULL
 from embeddedpulsar._engine.platform.disk import rights_in
@@ -66,7 +66,7 @@ failpoints.declare("fetch:written", "fetch:renamed")
 
 
 def fetch(directory: str, note: ColdLedger) -> str:
-    """See `_engine.cold.ledger_log.fetch`. One process and thread at a time fetches for a topic; the
+    """See `_engine.log.chain_scan.fetch`. One process and thread at a time fetches for a topic; the
     others find the log when it is there. A process that may not write there gets a copy of its own."""
     path = log_path(directory, note.ledger_id)
     try:

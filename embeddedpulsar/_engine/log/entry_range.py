@@ -15,16 +15,17 @@ from dataclasses import dataclass, replace
 from operator import itemgetter
 
 from embeddedpulsar._engine.cold.cold_ledger import is_away
-from embeddedpulsar._engine.cold.ledger_log import map_log
-from embeddedpulsar._engine.format.frame import FrameHeader, read_header, verify_body
-from embeddedpulsar._engine.format.segment_header import (
+from embeddedpulsar._engine.format.frame import (
     FIRST_FRAME_OFFSET,
     SLOT,
     SLOT_SIZE,
     SLOTS_OFFSET,
+    FrameHeader,
+    read_header,
     slot_offset,
+    verify_body,
 )
-from embeddedpulsar._engine.log.chain_scan import scan_log
+from embeddedpulsar._engine.log.chain_scan import map_log, scan_log
 from embeddedpulsar._engine.log.segment import Segment, find_segment_header
 from embeddedpulsar._engine.log.segment_snapshot import Runs, SegmentInfo, is_trimmed
 from embeddedpulsar._engine.platform.mapped_file import MappedFile

@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterable, Sequence
 
 from embeddedpulsar._engine.format.entry import EncodedFields
 from embeddedpulsar._engine.format.entry_decoder import EntryView
-from embeddedpulsar._engine.format.segment_header import SlotColumns
+from embeddedpulsar._engine.format.frame import SlotColumns
 from embeddedpulsar._engine.log.log_opening import LedgerOptions
 from embeddedpulsar._engine.log.log_positions import ChunkAssembler
-from embeddedpulsar._engine.log.position import Isolation, Position
 from embeddedpulsar._engine.log.segment_writer import AppendGuard
 from embeddedpulsar._engine.log.trimming import Trimming
 from embeddedpulsar._engine.log.waiter_slots import AppendHold, TailWait
 from embeddedpulsar._engine.platform.file_lock import FileLock
+from embeddedpulsar.message_id import Isolation, Position
 from embeddedpulsar.records import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:

@@ -43,14 +43,7 @@ from embeddedpulsar._engine.format.control import (
     split_tail,
 )
 from embeddedpulsar._engine.format.document import document_crc
-from embeddedpulsar._engine.format.journal_record import (
-    BASE,
-    FIRST_RECORD_OFFSET,
-    parse_journal_header,
-    records,
-    valid_end,
-)
-from embeddedpulsar._engine.format.segment_header import (
+from embeddedpulsar._engine.format.frame import (
     BLOCK_CRC,
     INDEX_HEADER_SIZE,
     SLOT_SIZE,
@@ -59,6 +52,13 @@ from embeddedpulsar._engine.format.segment_header import (
     block_crc_offset,
     is_block_sealed_and_intact,
     parse_index_header,
+)
+from embeddedpulsar._engine.format.journal_record import (
+    BASE,
+    FIRST_RECORD_OFFSET,
+    parse_journal_header,
+    records,
+    valid_end,
 )
 from embeddedpulsar._engine.log.chain_scan import ChainScan, scan_log
 from embeddedpulsar._engine.log.journal_file import JournalFile, choose, generations, note_lost

@@ -19,12 +19,12 @@ from functools import lru_cache
 from embeddedpulsar import damage
 from embeddedpulsar._engine.filenames import control_path, index_path, ledgers_of, lock_path
 from embeddedpulsar._engine.format.control import CONTROL_SIZE
-from embeddedpulsar._engine.format.segment_header import SLOT_SIZE, SLOTS_OFFSET
+from embeddedpulsar._engine.format.frame import SLOT_SIZE, SLOTS_OFFSET
 from embeddedpulsar._engine.log.log_view import LogView
-from embeddedpulsar._engine.log.roll import WriterOptions
 from embeddedpulsar._engine.log.segment_index import index_in_memory
 from embeddedpulsar._engine.log.segments import SEGMENTS
 from embeddedpulsar._engine.log.topic_control import TopicControl
+from embeddedpulsar._engine.log.trimming import WriterOptions
 from embeddedpulsar._engine.platform import descriptors, disk, package_log, threads, timing
 from embeddedpulsar._engine.platform.access import Refusal
 from embeddedpulsar._engine.platform.descriptors import late_imports

@@ -27,11 +27,10 @@ from embeddedpulsar._engine.format.entry_decoder import (
 )
 from embeddedpulsar._engine.format.frame import FLAG_CHUNK, FLAG_CHUNKS, FLAG_ENCRYPTED, FrameHeader
 from embeddedpulsar._engine.log.log_view import LogView, Part, refuse_part
-from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.log.segments import LedgerChain
 from embeddedpulsar.damage import HOLE, Damage
 from embeddedpulsar.exceptions import CorruptionError, CryptoError
-from embeddedpulsar.message_id import MessageId, make
+from embeddedpulsar.message_id import MessageId, Position, make
 from embeddedpulsar.records import TYPE_CHECKING
 
 if TYPE_CHECKING:

@@ -17,6 +17,7 @@ from embeddedpulsar._engine.format.control import TopicWord, split_tail
 from embeddedpulsar._engine.format.entry import decode
 from embeddedpulsar._engine.format.entry_decoder import METADATA
 from embeddedpulsar._engine.format.frame import (
+    FIRST_FRAME_OFFSET,
     FLAG_FIELDS,
     FLAG_SEQUENCE_IDS,
     HEADER,
@@ -30,14 +31,13 @@ from embeddedpulsar._engine.format.frame import (
     read_header,
     verify_body,
 )
-from embeddedpulsar._engine.format.segment_header import FIRST_FRAME_OFFSET
 from embeddedpulsar._engine.log.log_view import LogView
-from embeddedpulsar._engine.log.position import Isolation, Position
 from embeddedpulsar._engine.log.segment import Segment
 from embeddedpulsar._engine.log.segment_reader import EntryCursor
 from embeddedpulsar._engine.log.segment_snapshot import SegmentInfo
 from embeddedpulsar._engine.log.segments import ClosedLedger
 from embeddedpulsar.exceptions import CorruptionError
+from embeddedpulsar.message_id import Isolation, Position
 from embeddedpulsar.records import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:

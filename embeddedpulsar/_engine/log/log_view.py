@@ -20,23 +20,20 @@ from embeddedpulsar._engine.format.entry_decoder import (
     transaction_ids,
 )
 from embeddedpulsar._engine.format.frame import (
-    FLAG_TXN,
-    HEADER_SIZE,
-    TRAILER_SIZE,
-    FrameHeader,
-    last_frame_start,
-    read_header,
-)
-from embeddedpulsar._engine.format.segment_header import (
     FIRST_FRAME_OFFSET,
+    FLAG_TXN,
     FLAGS_AT,
+    HEADER_SIZE,
     SLOT_SIZE,
     SLOTS_OFFSET,
+    TRAILER_SIZE,
+    FrameHeader,
     IndexSlot,
     SlotColumns,
+    last_frame_start,
+    read_header,
     slot_offset,
 )
-from embeddedpulsar._engine.log.position import BEFORE_FIRST, Isolation, Position
 from embeddedpulsar._engine.log.segment import Segment
 from embeddedpulsar._engine.log.segment_index import SegmentIndex, slot_of, visible_slots, write_index
 from embeddedpulsar._engine.log.segments import SEGMENTS, LedgerChain, SegmentSet
@@ -46,6 +43,7 @@ from embeddedpulsar._engine.platform.descriptors import late_imports
 from embeddedpulsar._engine.platform.file_lock import FileLock
 from embeddedpulsar.damage import Damage, DamageHook
 from embeddedpulsar.exceptions import CorruptionError
+from embeddedpulsar.message_id import BEFORE_FIRST, Isolation, Position
 from embeddedpulsar.records import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:

@@ -28,9 +28,9 @@ from embeddedpulsar import damage
 from embeddedpulsar._engine.cold.cold_ledger import is_away
 from embeddedpulsar._engine.filenames import index_path, log_path
 from embeddedpulsar._engine.format.control import KIND_TOPIC, TopicWord, journal_word, split_tail, tail_word
-from embeddedpulsar._engine.format.frame import pack_trailer
-from embeddedpulsar._engine.format.segment_header import (
+from embeddedpulsar._engine.format.frame import (
     FIRST_FRAME_OFFSET,
+    pack_trailer,
 )
 from embeddedpulsar._engine.log.chain_scan import ChainScan, scan_log
 from embeddedpulsar._engine.log.journal_file import choose

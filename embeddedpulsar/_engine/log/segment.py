@@ -18,28 +18,26 @@ from zlib import crc32
 
 from embeddedpulsar._engine.filenames import COLD_SUFFIX, cold_path, index_path, ledgers_of, log_path
 from embeddedpulsar._engine.format.frame import (
+    FIRST_FRAME_OFFSET,
     HEADER,
+    INDEX_HEADER_SIZE,
     KIND_ENTRY,
     MAGIC,
     METADATA_SIZE,
-    TRAILER,
-    TRAILER_SIZE,
-    FrameHeader,
-    last_frame_start,
-    next_frame,
-    read_header,
-)
-from embeddedpulsar._engine.format.segment_header import (
-    FIRST_FRAME_OFFSET,
-    INDEX_HEADER_SIZE,
     SEGMENT_HEADER_SIZE,
     SLOT,
     SLOT_SIZE,
     SLOTS_OFFSET,
+    TRAILER,
+    TRAILER_SIZE,
+    FrameHeader,
     SegmentHeader,
+    last_frame_start,
+    next_frame,
     pack_segment_header,
     parse_index_header,
     parse_segment_header,
+    read_header,
 )
 from embeddedpulsar._engine.log.segment_index import SegmentIndex
 from embeddedpulsar._engine.log.topic_control import DirectoryIdentity
@@ -698,7 +696,7 @@ class ColdSegment(Segment):
         # Only these attributes need the log, and asking for one of them fetches it, which may take
         # minutes.
         with descriptors.late_imports():
-            from embeddedpulsar._engine.cold.ledger_log import map_log
+            from embeddedpulsar._engine.log.chain_scan import map_log
         file = map_log(self.path, lean=self._is_lean)
         file.close_descriptor()
         parts = {"file": file, "data": file.view.obj, "view": file.view, "_closing": Closing(file)}

@@ -6,7 +6,7 @@ import os
 from itertools import accumulate
 
 from embeddedpulsar._engine.filenames import index_path, under_construction
-from embeddedpulsar._engine.format.segment_header import (
+from embeddedpulsar._engine.format.frame import (
     BLOCK_CRC,
     BLOCK_SIZE,
     FIRST_FRAME_OFFSET,

@@ -14,20 +14,21 @@ from embeddedpulsar._engine.format.control import TopicWord
 from embeddedpulsar._engine.format.entry import EntryView, decode
 from embeddedpulsar._engine.format.entry_decoder import decode_singles
 from embeddedpulsar._engine.format.frame import (
+    FIRST_FRAME_OFFSET,
     HEADER_SIZE,
     KIND_ENTRY,
     MIN_FRAME_SIZE,
     TRAILER_SIZE,
     FrameHeader,
     read_header,
+    slot_offset,
 )
-from embeddedpulsar._engine.format.segment_header import FIRST_FRAME_OFFSET, slot_offset
 from embeddedpulsar._engine.log.log_view import LogView
-from embeddedpulsar._engine.log.position import Isolation, Position
 from embeddedpulsar._engine.log.segment import Segment
 from embeddedpulsar._engine.log.segments import SEGMENTS
 from embeddedpulsar.damage import HOLE, Damage
 from embeddedpulsar.exceptions import AlreadyClosed, CorruptionError
+from embeddedpulsar.message_id import Isolation, Position
 from embeddedpulsar.records import TYPE_CHECKING
 
 if TYPE_CHECKING:

@@ -27,6 +27,7 @@ from embeddedpulsar._engine.format.control import (
 )
 from embeddedpulsar._engine.format.entry_decoder import decode
 from embeddedpulsar._engine.format.frame import (
+    FIRST_FRAME_OFFSET,
     FLAG_FIELDS,
     FLAG_KEY_ABSENT,
     FLAG_KEY_BYTES,
@@ -35,22 +36,19 @@ from embeddedpulsar._engine.format.frame import (
     FLAG_ORDERING_KEY_BYTES,
     FLAG_TRANSACTION,
     FLAG_TXN,
+    FLAGS_AT,
     HEADER,
     HEADER_SIZE,
     MIN_FRAME_SIZE,
     REVISED_VERSION,
-    TRAILER_SIZE,
-    read_header,
-    verify_body,
-)
-from embeddedpulsar._engine.format.segment_header import (
-    FIRST_FRAME_OFFSET,
-    FLAGS_AT,
     SLOT,
     SLOT_SIZE,
     SLOTS_PER_BLOCK,
+    TRAILER_SIZE,
     SegmentHeader,
     is_block_sealed_and_intact,
+    read_header,
+    verify_body,
 )
 from embeddedpulsar._engine.log.chain_scan import scan_log
 from embeddedpulsar._engine.log.segment import (

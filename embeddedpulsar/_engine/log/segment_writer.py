@@ -18,31 +18,22 @@ from embeddedpulsar._engine.format.control import TopicWord, split_tail, tail_wo
 from embeddedpulsar._engine.format.entry import EncodedFields
 from embeddedpulsar._engine.format.frame import (
     COVERED,
+    FIRST_FRAME_OFFSET,
     FLAG_TXN,
     FORMAT_VERSION,
     FRONT,
     HEADER_SIZE,
     KIND_ENTRY,
     MAGIC,
+    MAX_COUNT,
     NEEDS_REVISION,
     REVISED_VERSION,
-    TRAILER,
-    TRAILER_SIZE,
-)
-from embeddedpulsar._engine.format.segment_header import (
-    FIRST_FRAME_OFFSET,
-    MAX_COUNT,
     SLOT,
     SLOT_SIZE,
     SLOTS_OFFSET,
     SLOTS_PER_BLOCK,
-)
-from embeddedpulsar._engine.log.roll import (
-    NewLedger,
-    RollPolicy,
-    WriterOptions,
-    start_ledger,
-    undo_unpublished,
+    TRAILER,
+    TRAILER_SIZE,
 )
 from embeddedpulsar._engine.log.segment import (
     KEPT_FREE,
@@ -62,6 +53,13 @@ from embeddedpulsar._engine.log.topic_control import (
     TERMINATED,
     TOUCHED,
     TopicControl,
+)
+from embeddedpulsar._engine.log.trimming import (
+    NewLedger,
+    RollPolicy,
+    WriterOptions,
+    start_ledger,
+    undo_unpublished,
 )
 from embeddedpulsar._engine.log.waiter_slots import AppendHold, Ringing
 from embeddedpulsar._engine.platform import descriptors, disk, failpoints, threads, timing

@@ -16,7 +16,7 @@ from collections import OrderedDict
 
 from embeddedpulsar._engine.filenames import log_path
 from embeddedpulsar._engine.format.control import TopicWord
-from embeddedpulsar._engine.format.segment_header import SegmentHeader
+from embeddedpulsar._engine.format.frame import SegmentHeader
 from embeddedpulsar._engine.log.segment import Segment, find_segment_header, ledgers_with_cold
 from embeddedpulsar._engine.log.topic_control import DirectoryIdentity, is_deleted
 from embeddedpulsar._engine.platform import descriptors, disk, fork, mapped_file, threads

@@ -24,8 +24,7 @@ from embeddedpulsar._engine.format.control import (
     parse_control_header,
     split_tail,
 )
-from embeddedpulsar._engine.format.frame import HEADER_SIZE
-from embeddedpulsar._engine.format.segment_header import FIRST_FRAME_OFFSET
+from embeddedpulsar._engine.format.frame import FIRST_FRAME_OFFSET, HEADER_SIZE
 from embeddedpulsar._engine.platform import descriptors, disk, lease, threads, timing
 from embeddedpulsar._engine.platform.file_lock import FileLock
 from embeddedpulsar._engine.platform.mapped_file import MappedFile

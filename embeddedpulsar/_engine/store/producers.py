@@ -21,7 +21,6 @@ from embeddedpulsar._engine.format.journal_record import (
     Terminate,
     TopicCommand,
 )
-from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
 from embeddedpulsar._engine.log.topic_control import DELETED, TERMINATED
 from embeddedpulsar._engine.platform import failpoints, fork, threads, timing
 from embeddedpulsar._engine.platform.lease import Holder
@@ -52,6 +51,7 @@ from embeddedpulsar.exceptions import (
     Timeout,
     TopicTerminated,
 )
+from embeddedpulsar.message_id import BEFORE_FIRST, Position
 from embeddedpulsar.records import TYPE_CHECKING, NamedTuple, TypeVar
 from embeddedpulsar.settings import BrokerSettings
 

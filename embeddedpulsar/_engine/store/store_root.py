@@ -25,8 +25,8 @@ from embeddedpulsar._engine.format.frame import FORMAT_VERSION, REVISED_VERSION
 from embeddedpulsar._engine.platform import descriptors, disk, failpoints, filesystem, nofollow, peers
 from embeddedpulsar._engine.platform.access import Refusal, access_denied
 from embeddedpulsar._engine.platform.filesystem import PRIVATE, DirectoryLease
-from embeddedpulsar._engine.store.catalog import root_layout
-from embeddedpulsar._engine.store.catalog.root_layout import remove_tree
+from embeddedpulsar._engine.store import root_layout
+from embeddedpulsar._engine.store.root_layout import remove_tree
 from embeddedpulsar.error_text import nearest
 from embeddedpulsar.exceptions import (
     AccessDeniedError,

@@ -30,8 +30,8 @@ from embeddedpulsar._engine.format.control import (
     parse_control_header,
 )
 from embeddedpulsar._engine.format.frame import require_little_endian
-from embeddedpulsar._engine.log.roll import MAX_LEDGER_ID
 from embeddedpulsar._engine.log.topic_control import FIRST_WORD, gone, has_living
+from embeddedpulsar._engine.log.trimming import MAX_LEDGER_ID
 from embeddedpulsar._engine.platform import (
     disk,
     failpoints,
@@ -50,15 +50,14 @@ from embeddedpulsar._engine.platform.mapped_file import MappedFile, MemoryFile
 from embeddedpulsar._engine.platform.package_log import DamageChannel
 from embeddedpulsar._engine.platform.peers import Peers, onlooker_mailbox
 from embeddedpulsar._engine.platform.timing import LONGEST_S, Clock, SchedulerLike, boot_id
-from embeddedpulsar._engine.store import store_root
-from embeddedpulsar._engine.store.background.housekeeping import Housekeeping, LateChore
-from embeddedpulsar._engine.store.catalog import root_layout
-from embeddedpulsar._engine.store.catalog.catalog import Catalog
-from embeddedpulsar._engine.store.catalog.topic_directories import TopicDirectories
+from embeddedpulsar._engine.store import root_layout, store_root
+from embeddedpulsar._engine.store.catalog import Catalog
+from embeddedpulsar._engine.store.housekeeping import Housekeeping, LateChore
 from embeddedpulsar._engine.store.policies.admitting import AUTO_TOPIC_CREATION
 from embeddedpulsar._engine.store.policies.policy_documents import PolicyDocuments, check_topics
 from embeddedpulsar._engine.store.policies.resource_groups import GroupWords
 from embeddedpulsar._engine.store.store_transactions import StoreTransactions
+from embeddedpulsar._engine.store.topic_directories import TopicDirectories
 from embeddedpulsar._engine.store.topic_list import TopicList
 from embeddedpulsar.damage import CATALOG, CONTROL, Damage, DamageHook
 from embeddedpulsar.exceptions import (

@@ -28,18 +28,14 @@ from embeddedpulsar._engine.format.catalog_record import TopicEntry
 from embeddedpulsar._engine.format.control import TopicWord
 from embeddedpulsar._engine.format.document import KIND_OFFLOAD, decode_document, encode_document
 from embeddedpulsar._engine.log.log_opening import PROCESS, LedgerOptions
-from embeddedpulsar._engine.log.managed_ledger import ManagedLedger
-from embeddedpulsar._engine.log.position import Position
+from embeddedpulsar._engine.log.managed_ledger import ManagedLedger, open_volatile_ledger, volatile_options
 from embeddedpulsar._engine.log.topic_control import is_deleted
 from embeddedpulsar._engine.platform import disk, package_log, threads, timing
 from embeddedpulsar._engine.platform.descriptors import late_imports, within_limit
 from embeddedpulsar._engine.platform.mailbox import Mailbox
 from embeddedpulsar._engine.platform.peers import Peers
 from embeddedpulsar._engine.platform.timing import Clock, SchedulerLike
-from embeddedpulsar._engine.store.background.housekeeping import TopicTrimming, UpkeptParts
-from embeddedpulsar._engine.store.background.upkeep import BacklogQuotas, Check, upkeep_of
-from embeddedpulsar._engine.store.catalog.root_layout import OFFLOADED as OFFLOADED_NOTES
-from embeddedpulsar._engine.store.catalog.root_layout import in_root
+from embeddedpulsar._engine.store.housekeeping import TopicTrimming, UpkeptParts
 from embeddedpulsar._engine.store.policies.admitting import DEDUPLICATION, MAX_PRODUCERS
 from embeddedpulsar._engine.store.policies.keeping import (
     COMPACTION_THRESHOLD,
@@ -50,12 +46,15 @@ from embeddedpulsar._engine.store.policies.keeping import (
     rules_of,
 )
 from embeddedpulsar._engine.store.policies.policy_documents import HeldPolicies, ValueOf
+from embeddedpulsar._engine.store.root_layout import OFFLOADED as OFFLOADED_NOTES
+from embeddedpulsar._engine.store.root_layout import in_root
 from embeddedpulsar._engine.store.store_transactions import TopicOutcomes
 from embeddedpulsar._engine.store.topic_subscriptions import (
     SubscriptionKey,
     SubscriptionOpening,
     TopicSubscriptions,
 )
+from embeddedpulsar._engine.store.upkeep import BacklogQuotas, Check, upkeep_of
 from embeddedpulsar.damage import TOPIC_FILES, Damage, DamageHook
 from embeddedpulsar.enums import ProducerAccessMode
 from embeddedpulsar.exceptions import (
@@ -66,6 +65,7 @@ from embeddedpulsar.exceptions import (
     NotAllowedError,
     UnsupportedFormatVersion,
 )
+from embeddedpulsar.message_id import Position
 from embeddedpulsar.records import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
 from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.topic_name import NON_PERSISTENT, TopicName
@@ -75,13 +75,13 @@ if TYPE_CHECKING:
 
     from embeddedpulsar._engine.cold.cold_ledger import ColdLedger
     from embeddedpulsar._engine.log.log import Cursor, Log
-    from embeddedpulsar._engine.store.background.topic_compaction import (
+    from embeddedpulsar._engine.store.producers import ProducerRegistration, Producers
+    from embeddedpulsar._engine.store.store_session import StoreSession
+    from embeddedpulsar._engine.store.topic_compaction import (
         ExclusiveWork,
         LongRunningProcessStatus,
         TopicCompaction,
     )
-    from embeddedpulsar._engine.store.producers import ProducerRegistration, Producers
-    from embeddedpulsar._engine.store.store_session import StoreSession
     from embeddedpulsar._engine.store.topic_view import TopicView
     from embeddedpulsar._engine.subscription.subscription import Subscription
 
@@ -189,7 +189,7 @@ class LateCompaction(LatePart["TopicCompaction"]):
     def _make(self) -> TopicCompaction:
         with late_imports():
             from embeddedpulsar._engine.log.compacted_ledger import CompactedLedgers
-            from embeddedpulsar._engine.store.background.topic_compaction import TopicCompaction
+            from embeddedpulsar._engine.store.topic_compaction import TopicCompaction
         topic = self._topic
         ledgers = CompactedLedgers(
             topic.directory, topic.incarnation, lambda damage: topic.view.report(damage)
@@ -846,8 +846,6 @@ def _open_log(
     """The log of a topic: a managed ledger that is kept, or the ring of a non-persistent topic."""
     open_ledger: Callable[..., ManagedLedger] = ManagedLedger.open
     if entry.name.startswith(NON_PERSISTENT):
-        with late_imports():
-            from embeddedpulsar._engine.log.volatile_ledger import open_volatile_ledger, volatile_options
         open_ledger = open_volatile_ledger
         options = volatile_options(options, session.settings.nonPersistentTopicRingSizeInMB << 20)
     return open_ledger(

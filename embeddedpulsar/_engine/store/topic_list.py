@@ -11,10 +11,10 @@ import os
 from itertools import islice
 
 from embeddedpulsar._engine.filenames import subscriptions_path
-from embeddedpulsar._engine.log.position import BEFORE_FIRST
 from embeddedpulsar._engine.platform import failpoints
 from embeddedpulsar.error_text import nearest
 from embeddedpulsar.exceptions import InvalidTopicName, NotAllowedError, TopicNotFound
+from embeddedpulsar.message_id import BEFORE_FIRST
 from embeddedpulsar.records import TYPE_CHECKING
 from embeddedpulsar.topic_name import (
     NON_PERSISTENT,
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from embeddedpulsar._engine.format.catalog_record import TopicEntry
     from embeddedpulsar._engine.platform.timing import Clock
-    from embeddedpulsar._engine.store.catalog.catalog import Catalog
+    from embeddedpulsar._engine.store.catalog import Catalog
     from embeddedpulsar._engine.store.store_session import StoreSession
     from embeddedpulsar._engine.store.topic import Topic
     from embeddedpulsar.policy_values import AutoTopicCreationOverride

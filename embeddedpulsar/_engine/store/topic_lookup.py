@@ -31,8 +31,8 @@ from embeddedpulsar._engine.platform import descriptors, disk
 from embeddedpulsar._engine.platform.descriptors import late_imports
 from embeddedpulsar._engine.platform.lease import OnlookerLiveness
 from embeddedpulsar._engine.platform.timing import SYSTEM_CLOCK
-from embeddedpulsar._engine.store.catalog.catalog import Catalog
-from embeddedpulsar._engine.store.catalog.root_layout import (
+from embeddedpulsar._engine.store.catalog import Catalog
+from embeddedpulsar._engine.store.root_layout import (
     CATALOG,
     CLIENTS,
     CONTROL,

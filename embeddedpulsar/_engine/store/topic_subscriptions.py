@@ -12,7 +12,6 @@ from functools import cache, partial
 
 from embeddedpulsar._engine import filenames
 from embeddedpulsar._engine.log.log_opening import PROCESS
-from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
 from embeddedpulsar._engine.platform import descriptors, threads
 from embeddedpulsar._engine.platform.descriptors import Usage, late_imports
 from embeddedpulsar._engine.platform.file_lock import FileLock
@@ -36,6 +35,7 @@ from embeddedpulsar.exceptions import (
     StoreGoneError,
     SubscriptionNotFound,
 )
+from embeddedpulsar.message_id import BEFORE_FIRST, Position
 from embeddedpulsar.records import TYPE_CHECKING, NamedTuple, Protocol, TypeVar, cast
 from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.topic_name import NON_DURABLE_PREFIX, subscription_directory_name

@@ -9,7 +9,6 @@ from embeddedpulsar._engine import filenames
 from embeddedpulsar._engine.filenames import is_gone
 from embeddedpulsar._engine.format.control import KIND_TOPIC, TopicWord
 from embeddedpulsar._engine.log.journal_file import JournalPlace
-from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.log.topic_control import TERMINATED
 from embeddedpulsar._engine.platform import descriptors, threads, timing
 from embeddedpulsar._engine.platform.descriptors import late_imports
@@ -17,6 +16,7 @@ from embeddedpulsar._engine.platform.package_log import DamageChannel
 from embeddedpulsar._engine.platform.peers import Peers
 from embeddedpulsar.damage import Damage
 from embeddedpulsar.exceptions import SubscriptionNotFound
+from embeddedpulsar.message_id import Position
 from embeddedpulsar.records import TYPE_CHECKING, NamedTuple, Protocol
 from embeddedpulsar.topic_name import NON_DURABLE_PREFIX, subscription_directory_name
 

@@ -26,12 +26,11 @@ from embeddedpulsar._engine.filenames import (
     subscriptions_path,
 )
 from embeddedpulsar._engine.format.control import SubscriptionWord
-from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.log.segment import read_segment_header
 from embeddedpulsar._engine.platform import descriptors, disk, failpoints, threads, timing
 from embeddedpulsar._engine.platform.file_lock import FileLock
-from embeddedpulsar._engine.store.background.housekeeping import PATIENCE_S, SLICE_S, ChoresFailed
-from embeddedpulsar._engine.store.catalog.root_layout import read_meta
+from embeddedpulsar._engine.store.housekeeping import PATIENCE_S, SLICE_S, ChoresFailed
+from embeddedpulsar._engine.store.root_layout import read_meta
 from embeddedpulsar._engine.store.topic_lookup import TornCommit, compare_commits
 from embeddedpulsar._engine.store.topic_transactions import (
     Fold,
@@ -49,6 +48,7 @@ from embeddedpulsar.exceptions import (
     SubscriptionNotFound,
     TopicNotFound,
 )
+from embeddedpulsar.message_id import Position
 from embeddedpulsar.topic_name import PERSISTENT
 
 if TYPE_CHECKING:

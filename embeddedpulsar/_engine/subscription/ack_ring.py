@@ -33,12 +33,12 @@ from embeddedpulsar._engine.format.subscription_record import (
     Detach,
     Ledgers,
 )
-from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.platform import descriptors, disk, failpoints, nofollow, threads
 from embeddedpulsar._engine.platform.mapped_file import MappedFile
 from embeddedpulsar._engine.subscription.log_queries import news_for
 from embeddedpulsar._engine.subscription.state.replica import SubscriptionState
 from embeddedpulsar.exceptions import CorruptionError, UnsupportedFormatVersion
+from embeddedpulsar.message_id import Position
 from embeddedpulsar.records import TYPE_CHECKING
 
 if TYPE_CHECKING:

@@ -23,7 +23,6 @@ from embeddedpulsar._engine.format.subscription_record import (
     Limits,
     Seek,
 )
-from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
 from embeddedpulsar._engine.platform.timing import Clock
 from embeddedpulsar._engine.subscription.ack_ring import with_unwritten_acks
 from embeddedpulsar._engine.subscription.attachment.active_attachment import unacked_entries
@@ -36,6 +35,7 @@ from embeddedpulsar._engine.subscription.log_queries import (
 from embeddedpulsar._engine.subscription.shared_state import SharedState
 from embeddedpulsar._engine.subscription.state.replica import HOUSEKEEPER, SubscriptionState
 from embeddedpulsar.enums import ConsumerType
+from embeddedpulsar.message_id import BEFORE_FIRST, Position
 from embeddedpulsar.records import TYPE_CHECKING
 from embeddedpulsar.settings import BrokerSettings
 

@@ -24,7 +24,6 @@ from embeddedpulsar._engine.format.entry import sticky_key_hash
 from embeddedpulsar._engine.format.subscription_record import Assign, FreshRun
 from embeddedpulsar._engine.log.journal import Journal
 from embeddedpulsar._engine.log.journal_file import JournalPlace
-from embeddedpulsar._engine.log.position import BEFORE_FIRST, Isolation, Position
 from embeddedpulsar._engine.log.topic_control import ThrottledCheck
 from embeddedpulsar._engine.platform import failpoints, fork, nofollow, package_log, threads, timing
 from embeddedpulsar._engine.platform.file_lock import FileLock
@@ -58,6 +57,7 @@ from embeddedpulsar._engine.subscription.subscription_files import (
 )
 from embeddedpulsar.damage import CONTROL, JOURNAL, Damage
 from embeddedpulsar.exceptions import AlreadyClosed, NotAllowedError, StorageFullError
+from embeddedpulsar.message_id import BEFORE_FIRST, Isolation, Position
 from embeddedpulsar.records import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:

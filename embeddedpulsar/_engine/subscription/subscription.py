@@ -17,7 +17,6 @@ from functools import cache, partial
 from embeddedpulsar._engine.format import subscription_record as record
 from embeddedpulsar._engine.format.control import SubscriptionWord, TopicWord
 from embeddedpulsar._engine.log.journal_file import COMPACT_BYTES
-from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.platform import disk, nofollow, package_log, threads, timing
 from embeddedpulsar._engine.platform.descriptors import late_imports
 from embeddedpulsar._engine.platform.lease import Holder
@@ -73,6 +72,7 @@ from embeddedpulsar.exceptions import (
     PulsarException,
     SubscriptionNotFound,
 )
+from embeddedpulsar.message_id import Position
 from embeddedpulsar.policies import KeySharedPolicy
 from embeddedpulsar.records import TYPE_CHECKING
 from embeddedpulsar.settings import BrokerSettings

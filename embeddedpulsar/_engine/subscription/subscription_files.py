@@ -42,7 +42,6 @@ from embeddedpulsar._engine.format.document import KIND_SUBSCRIPTION_SNAPSHOT, d
 from embeddedpulsar._engine.format.journal_record import RECORD_SIZE, JournalRecord
 from embeddedpulsar._engine.log.journal_file import JournalFile, choose, generations, note_lost, replay
 from embeddedpulsar._engine.log.log_opening import FLUSH, INTERVAL
-from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
 from embeddedpulsar._engine.log.topic_control import ControlFile, is_deleted
 from embeddedpulsar._engine.platform import descriptors, disk, failpoints, nofollow
 from embeddedpulsar._engine.platform.file_lock import FileLock
@@ -54,6 +53,7 @@ from embeddedpulsar._engine.subscription.state.entry_states import FIRST_OWNER
 from embeddedpulsar._engine.subscription.state.replica import SubscriptionReplica
 from embeddedpulsar.damage import Damage, DamageHook
 from embeddedpulsar.exceptions import CorruptionError, ForeignFileError, StorageError
+from embeddedpulsar.message_id import BEFORE_FIRST, Position
 from embeddedpulsar.records import TYPE_CHECKING, NamedTuple, Protocol
 from embeddedpulsar.topic_name import NON_DURABLE_PREFIX, subscription_directory_name
 

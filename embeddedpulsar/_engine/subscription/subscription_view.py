@@ -13,7 +13,6 @@ from embeddedpulsar._engine.format.control import (
 )
 from embeddedpulsar._engine.format.entry_decoder import EntryView
 from embeddedpulsar._engine.log.journal_file import JournalPlace, JournalView
-from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
 from embeddedpulsar._engine.platform import threads, timing
 from embeddedpulsar._engine.subscription.attachment.active_attachment import unacked_entries
 from embeddedpulsar._engine.subscription.dispatch.dispatchers import ACTIVE_DISPATCHERS
@@ -46,6 +45,7 @@ from embeddedpulsar._engine.subscription.subscription_files import (
 )
 from embeddedpulsar.damage import DamageHook
 from embeddedpulsar.exceptions import CorruptionError
+from embeddedpulsar.message_id import BEFORE_FIRST, Position
 from embeddedpulsar.records import TYPE_CHECKING, NamedTuple, TypeVar
 
 if TYPE_CHECKING:

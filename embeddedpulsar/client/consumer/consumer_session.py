@@ -18,7 +18,6 @@ from operator import attrgetter
 from embeddedpulsar._engine.format.entry_decoder import SEEN
 from embeddedpulsar._engine.format.frame import CODEC_ENCRYPTED
 from embeddedpulsar._engine.log.log_positions import read_entry
-from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
 from embeddedpulsar._engine.platform.timing import TURN_S
 from embeddedpulsar._engine.store.policies.policy_documents import check_subscription_type
 from embeddedpulsar._engine.store.rate_policy import check_subscribe_rate, dispatch_limiter
@@ -26,7 +25,7 @@ from embeddedpulsar.client.client_context import MOST_ATTEMPTS
 from embeddedpulsar.enums import ConsumerCryptoFailureAction, InitialPosition, SubscriptionMode
 from embeddedpulsar.exceptions import CryptoError, LockTimeout, SubscriptionNotFound
 from embeddedpulsar.message import size_of
-from embeddedpulsar.message_id import LARGEST_ID, MessageId
+from embeddedpulsar.message_id import BEFORE_FIRST, LARGEST_ID, MessageId, Position
 from embeddedpulsar.records import TYPE_CHECKING, cast
 from embeddedpulsar.schema.schema import origin_of
 

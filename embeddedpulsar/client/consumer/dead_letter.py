@@ -12,7 +12,6 @@ import os
 
 from embeddedpulsar._engine.format.entry_decoder import RawPosition
 from embeddedpulsar._engine.log.log_positions import read_whole_entry
-from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
 from embeddedpulsar._engine.platform import failpoints, fork, threads
 from embeddedpulsar._engine.platform.descriptors import late_imports
 from embeddedpulsar._engine.store.policies.admitting import AUTO_SUBSCRIPTION_CREATION
@@ -30,6 +29,7 @@ from embeddedpulsar.exceptions import (
     TopicNotFound,
 )
 from embeddedpulsar.message import Message, is_skipped
+from embeddedpulsar.message_id import BEFORE_FIRST, Position
 from embeddedpulsar.records import TYPE_CHECKING, NamedTuple
 from embeddedpulsar.schema.schema import BYTES, CopiedSchema, Schema
 from embeddedpulsar.topic_name import TopicName

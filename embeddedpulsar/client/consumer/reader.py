@@ -6,7 +6,6 @@ The state of a reader of one topic behind its interface: its position, and what 
 from __future__ import annotations
 
 from embeddedpulsar._engine.log.log_positions import has_chunks
-from embeddedpulsar._engine.log.position import BEFORE_FIRST, Isolation, Position
 from embeddedpulsar._engine.platform import fork, timing
 from embeddedpulsar._engine.store.policies.policy_documents import check_subscription_type
 from embeddedpulsar.client.arguments import check_type, checked_seek_target
@@ -18,7 +17,7 @@ from embeddedpulsar.client.consumer.message_receiver import MessageReceiver
 from embeddedpulsar.enums import ConsumerCryptoFailureAction, ConsumerType
 from embeddedpulsar.exceptions import AlreadyClosed, NotAllowedError
 from embeddedpulsar.message import T
-from embeddedpulsar.message_id import LARGEST_ID, MessageId, make
+from embeddedpulsar.message_id import BEFORE_FIRST, LARGEST_ID, Isolation, MessageId, Position, make
 from embeddedpulsar.records import TYPE_CHECKING, Generic
 from embeddedpulsar.schema.schema import origin_of
 

@@ -13,11 +13,11 @@ from embeddedpulsar.message import T
 from embeddedpulsar.schema.schema import Schema
 
 if TYPE_CHECKING:
-    from embeddedpulsar._engine.log.position import Position
     from embeddedpulsar._engine.store.schema_info import SchemaInfo
     from embeddedpulsar.client.client_threads import ClientLog
     from embeddedpulsar.client.consumer.reader import Reader, ReaderCore
     from embeddedpulsar.message import Message
+    from embeddedpulsar.message_id import Position
 
 _VERSION_SIZE: Final = 4
 _ABSENT: Final[Any] = object()

@@ -17,14 +17,13 @@ import math
 from itertools import takewhile
 
 from embeddedpulsar._engine.format.control import TopicWord
-from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.platform import failpoints, timing
 from embeddedpulsar._engine.platform.access import named
 from embeddedpulsar._engine.platform.timing import SYSTEM_CLOCK
 from embeddedpulsar.client.client_threads import CallbackThread, WaiterSet
 from embeddedpulsar.client.producer.pending_entry import PendingEntry, PlainWaiter, SendCallback
 from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout, PulsarException
-from embeddedpulsar.message_id import make
+from embeddedpulsar.message_id import Position, make
 from embeddedpulsar.policies import TopicHeld
 from embeddedpulsar.records import TYPE_CHECKING
 from embeddedpulsar.results import Result

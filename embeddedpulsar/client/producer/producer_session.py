@@ -13,7 +13,6 @@ from collections.abc import Iterable
 
 from embeddedpulsar._engine.format.compression import require_codec
 from embeddedpulsar._engine.format.frame import METADATA_SIZE
-from embeddedpulsar._engine.log.position import BEFORE_FIRST, Isolation, Position
 from embeddedpulsar._engine.platform import fork, threads, timing
 from embeddedpulsar._engine.store.policies.admitting import MAX_MESSAGE_SIZE
 from embeddedpulsar._engine.store.policies.policy_documents import check_encryption
@@ -41,6 +40,7 @@ from embeddedpulsar.enums import (
     ProducerAccessMode,
 )
 from embeddedpulsar.exceptions import DescriptorLimitError, PulsarException, StorageError
+from embeddedpulsar.message_id import BEFORE_FIRST, Isolation, Position
 from embeddedpulsar.policies import PRODUCER_REQUEST_HOLD
 from embeddedpulsar.records import TYPE_CHECKING, NamedTuple, Protocol
 from embeddedpulsar.schema import Schema

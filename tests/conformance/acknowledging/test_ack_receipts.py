@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from embeddedpulsar import Client, ConsumerType, InitialPosition, NotConnected
-from embeddedpulsar._engine.log.position import BEFORE_FIRST
+from embeddedpulsar.message_id import BEFORE_FIRST
 from tests.children import in_child
 from tests.conformance.conftest import Topic, numbers
 from tests.conformance.pool import take

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from embeddedpulsar import Client, ConsumerType, MessageId, NotConnected, Timeout
-from embeddedpulsar._engine.log.position import BEFORE_FIRST
+from embeddedpulsar.message_id import BEFORE_FIRST
 from tests.conformance.chunks import (
     LIMIT,
     HalfSent,

@@ -14,7 +14,6 @@ import pytest
 from embeddedpulsar import Admin, Client, ConsumerType, MessageId, NotAllowedError, arrow
 from embeddedpulsar._engine.log.log_opening import LedgerOptions
 from embeddedpulsar._engine.log.managed_ledger import ManagedLedger
-from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.platform import disk, nofollow
 from embeddedpulsar._engine.platform.filesystem import DirectoryLease
 from embeddedpulsar._engine.store import store_root
@@ -26,6 +25,7 @@ from embeddedpulsar.exceptions import (
     StoreGoneError,
     TopicNotFound,
 )
+from embeddedpulsar.message_id import Position
 from tests.conformance.conftest import receive_all
 
 URL = "memory://tests"

@@ -12,8 +12,9 @@ import pytest
 from pyarrow import ArrowInvalid
 
 from embeddedpulsar import ConsumerType, InitialPosition, MessageId, offload
-from embeddedpulsar._engine.cold import cold_ledger, fetching, ledger_log, location
+from embeddedpulsar._engine.cold import cold_ledger, fetching, location
 from embeddedpulsar._engine.filenames import log_path
+from embeddedpulsar._engine.log import chain_scan
 from embeddedpulsar._engine.log.chain_scan import LogWindow
 from embeddedpulsar._engine.log.managed_ledger import ManagedLedger
 from embeddedpulsar._engine.platform import disk, timing
@@ -206,7 +207,7 @@ def test_a_fetch_that_finds_no_room(site: Site) -> None:
 
         patch.setattr(type(disk.DISK), "pwrite_all", full)
         with pytest.raises(ColdReadError, match="make room on the disk"):
-            ledger_log.fetch(log_path(str(site.directory()), ids[0].ledger_id()))
+            chain_scan.fetch(log_path(str(site.directory()), ids[0].ledger_id()))
     assert not list(site.directory().glob("*.tmp"))
     assert [found for found, _ in site.read_all()] == ids
 
@@ -222,11 +223,11 @@ def test_a_directory_that_may_not_be_written(site: Site) -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fetching, "FileLock", refuse)
-        copy = Path(ledger_log.fetch(log_path(str(site.directory()), ids[0].ledger_id())))
+        copy = Path(chain_scan.fetch(log_path(str(site.directory()), ids[0].ledger_id())))
         found = copy.read_bytes()
         copy.unlink()
         assert log[: len(found)] == found and len(found) > 4096
-        mapped = ledger_log.map_log(log_path(str(site.directory()), ids[0].ledger_id()))
+        mapped = chain_scan.map_log(log_path(str(site.directory()), ids[0].ledger_id()))
         assert bytes(mapped.view) == found
         mapped.close()
         patch.setattr(tempfile, "tempdir", str(site.cold))
@@ -243,8 +244,8 @@ def test_a_client_of_a_loop_is_not_held_up(site: Site, faulty: Faulty) -> None:
     assert site.offload() == ""
     path = log_path(str(site.directory()), ids[0].ledger_id())
     with pytest.raises(LockTimeout, match="fetched back by a call that may wait"):
-        timing.try_now(ledger_log.fetch, path)
-    assert ledger_log.fetch(path) == path
+        timing.try_now(chain_scan.fetch, path)
+    assert chain_scan.fetch(path) == path
 
 
 def test_the_status_after_there_was_nothing_to_move(site: Site) -> None:
@@ -329,7 +330,7 @@ def test_no_room_beside_the_store(site: Site, monkeypatch: pytest.MonkeyPatch) -
         patch.setattr(tempfile, "tempdir", str(site.cold))
         before = site.objects()
         with pytest.raises(ColdReadError, match="make room in"):
-            ledger_log.fetch(log_path(str(site.directory()), ids[0].ledger_id()))
+            chain_scan.fetch(log_path(str(site.directory()), ids[0].ledger_id()))
         assert site.objects() == before
 
 

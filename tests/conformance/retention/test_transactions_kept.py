@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from embeddedpulsar import Admin, CompressionType, ConsumerType, MessageId
-from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar.exceptions import InvalidMessage, TopicTerminated
+from embeddedpulsar.message_id import Position
 from embeddedpulsar.policies import BacklogQuota
 from embeddedpulsar.testing import assert_clean
 from tests.conformance.compacting import compact

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from embeddedpulsar import AlreadyClosed, Client, ConsumerBusy, InitialPosition, Timeout
-from embeddedpulsar._engine.log.position import Position
+from embeddedpulsar.message_id import Position
 from tests.conformance.conftest import numbers, receive_all
 
 

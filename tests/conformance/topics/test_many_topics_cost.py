@@ -10,10 +10,10 @@ from collections.abc import Callable
 from typing import Any
 
 from embeddedpulsar import Client, InitialPosition
-from embeddedpulsar._engine.log.position import BEFORE_FIRST
 from embeddedpulsar._engine.log.segments import SegmentCache
 from embeddedpulsar._engine.subscription.liveness_monitor import LivenessMonitor
 from embeddedpulsar._engine.subscription.shared_state import SharedState
+from embeddedpulsar.message_id import BEFORE_FIRST
 from tests.conformance.conftest import receive_all
 
 FEW, MANY = 20, 80

@@ -20,8 +20,8 @@ from embeddedpulsar import (
     TransactionState,
     TxnID,
 )
-from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar.exceptions import ReadOnlyStoreError, TransactionHasOperationFailed
+from embeddedpulsar.message_id import Position
 from embeddedpulsar.testing.trial_store import assert_clean
 from tests.children import in_child
 from tests.conformance.conftest import numbers, receive_all

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from embeddedpulsar._engine.format.subscription_record import ABORTED, COMMITTED
-from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar.exceptions import TransactionConflict
+from embeddedpulsar.message_id import Position
 from tests.storms.dispatch.dispatch_steps import DispatchSteps
 from tests.storms.dispatch.virtual_consumer import VirtualConsumer
 from tests.storms.dispatch.virtual_log import VirtualEntry

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.subscription.state.dispatch_state import DispatchState
 from embeddedpulsar._engine.subscription.state.entry_states import (
     DELAYED,
@@ -21,6 +20,7 @@ from embeddedpulsar._engine.subscription.state.replica import (
     decode_snapshot,
     encode_snapshot,
 )
+from embeddedpulsar.message_id import Position
 from tests.storms.dispatch.dispatch_model import DispatchModel, Seen
 from tests.storms.dispatch.virtual_log import VirtualEntry, VirtualLog
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final, cast
 from embeddedpulsar._engine.format.control import KIND_SUBSCRIPTION, SubscriptionWord
 from embeddedpulsar._engine.log.journal import Journal
 from embeddedpulsar._engine.log.journal_file import JournalPlace
-from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.subscription.shared_state import OpenRange
 from embeddedpulsar._engine.subscription.state.entry_states import WAITING
 from embeddedpulsar._engine.subscription.state.replica import (
@@ -18,6 +17,7 @@ from embeddedpulsar._engine.subscription.state.replica import (
     encode_snapshot,
 )
 from embeddedpulsar._engine.subscription.subscription_files import SubscriptionControl
+from embeddedpulsar.message_id import Position
 from tests.storms.dispatch import dispatch_audit as audit
 from tests.storms.dispatch.dispatch_model import NOTHING, DispatchModel
 from tests.storms.dispatch.dispatch_setup import DispatchSetup

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from embeddedpulsar._engine.format.subscription_record import COMMITTED, TransactionId
-from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
+from embeddedpulsar.message_id import BEFORE_FIRST, Position
 from tests.storms.dispatch.virtual_log import VirtualEntry, VirtualLog
 
 

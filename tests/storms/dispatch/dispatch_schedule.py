@@ -6,12 +6,12 @@ import random
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.platform import failpoints
 from embeddedpulsar._engine.subscription import shared_state
 from embeddedpulsar._engine.subscription.dispatch import dispatchers
 from embeddedpulsar._engine.subscription.state.replica import encode_snapshot
 from embeddedpulsar.exceptions import ConsumerAssignError, ConsumerBusy
+from embeddedpulsar.message_id import Position
 from tests.storms.dispatch import dispatch_audit as audit
 from tests.storms.dispatch.dispatch_answers import DispatchAnswers
 from tests.storms.dispatch.dispatch_setup import DispatchSetup

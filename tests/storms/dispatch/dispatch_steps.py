@@ -6,8 +6,8 @@ import random
 from collections.abc import Callable
 from typing import Final
 
-from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.subscription.attachment.chunk_keeper import ChunkOptions
+from embeddedpulsar.message_id import Position
 from tests.storms.dispatch.dispatch_judge import DispatchJudge
 from tests.storms.dispatch.dispatch_model import DispatchModel, Seen
 from tests.storms.dispatch.dispatch_setup import DispatchSetup

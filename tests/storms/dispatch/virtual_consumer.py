@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import deque
 from typing import Any, Final, cast
 
-from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.subscription.attachment.attachment import Attachment
 from embeddedpulsar._engine.subscription.attachment.shared_attachment import SharedAttachment
+from embeddedpulsar.message_id import Position
 from tests.storms.dispatch.virtual_log import VirtualLog, VirtualView
 from tests.storms.dispatch.virtual_process import VirtualProcess
 

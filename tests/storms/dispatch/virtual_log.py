@@ -8,13 +8,12 @@ from itertools import accumulate
 from typing import Any, Final, cast
 
 from embeddedpulsar._engine.format.control import CONTROL_SIZE, TopicWord
-from embeddedpulsar._engine.format.frame import FLAG_CHUNK, FLAG_DELAYED
-from embeddedpulsar._engine.format.segment_header import SlotColumns
+from embeddedpulsar._engine.format.frame import FLAG_CHUNK, FLAG_DELAYED, SlotColumns
 from embeddedpulsar._engine.log.log_opening import LedgerOptions
-from embeddedpulsar._engine.log.position import Isolation, Position
 from embeddedpulsar._engine.log.segment_snapshot import SegmentInfo
 from embeddedpulsar._engine.log.waiter_slots import Ringing
 from embeddedpulsar._engine.platform.peers import Peers
+from embeddedpulsar.message_id import Isolation, Position
 
 _FEW: Final = 3
 

@@ -8,12 +8,12 @@ from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any, Final, cast
 
-from embeddedpulsar._engine.log.position import BEFORE_FIRST
 from embeddedpulsar._engine.log.waiter_slots import Ringing, TailWait
 from embeddedpulsar._engine.platform import failpoints
 from embeddedpulsar._engine.platform.lease import Holder
 from embeddedpulsar._engine.subscription.shared_state import SharedState
 from embeddedpulsar._engine.subscription.subscription import Subscription
+from embeddedpulsar.message_id import BEFORE_FIRST
 from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.testing.manual_clock import ManualClock, ManualScheduler
 from tests.storms.dispatch.virtual_log import VirtualLog

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 pytest.importorskip("pyarrow", reason="the extra `arrow` is not installed")
 
 from embeddedpulsar._engine.format.entry import EntryContent, ProducerPrefix, encode, encode_pulsar
-from embeddedpulsar._engine.format.segment_header import SLOTS_OFFSET
+from embeddedpulsar._engine.format.frame import SLOTS_OFFSET
 from embeddedpulsar._engine.log.entry_range import EVERYTHING, Bounds, head, messages_in, split
 from embeddedpulsar._engine.platform import timing
 from embeddedpulsar._engine.store.topic_lookup import plan_logs

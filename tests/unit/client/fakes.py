@@ -10,13 +10,13 @@ from typing import Any
 from embeddedpulsar._engine.format.control import TopicWord
 from embeddedpulsar._engine.format.entry import EncodedEntry, EncodedFields, EntryView, decode
 from embeddedpulsar._engine.format.frame import METADATA_SIZE, FrameHeader
-from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.log.waiter_slots import AppendHold
 from embeddedpulsar.client.client_threads import ClientLog, MemoryLimit
 from embeddedpulsar.client.producer.producer import Producer
 from embeddedpulsar.client.producer.producer_session import ProducerConfig
 from embeddedpulsar.client.producer.publisher import Publisher
 from embeddedpulsar.exceptions import LockTimeout, ProducerFenced
+from embeddedpulsar.message_id import Position
 from embeddedpulsar.schema import BytesSchema
 from embeddedpulsar.testing.manual_clock import ManualClock, ManualScheduler
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from embeddedpulsar._engine.format import control, document, frame, journal_record, segment_header
+from embeddedpulsar._engine.format import control, document, frame, journal_record
 from embeddedpulsar.exceptions import (
     CorruptionError,
     ForeignFileError,
@@ -22,23 +22,23 @@ u32 = st.integers(0, 2**32 - 1)
 u64 = st.integers(0, 2**64 - 1)
 ids = st.binary(min_size=16, max_size=16)
 
-SEGMENT = segment_header.SegmentHeader(
+SEGMENT = frame.SegmentHeader(
     7, 1_000, 2_000, b"b" * 16, b"s" * 16, 3, 0xC0FFEE, 1 << 20, 1024, 5, 8192, 9, 0xDEAD, 20
 )
 REVISED = SEGMENT._replace(version=frame.REVISED_VERSION)
 CONTROL = control.ControlHeader(control.KIND_TOPIC, b"b" * 16, 1, 2, 3)
-INDEX = segment_header.IndexHeader(7, 4096, 1_000)
+INDEX = frame.IndexHeader(7, 4096, 1_000)
 JOURNAL = journal_record.JournalHeader(3, 0xC0FFEE, 0xFACE, 2)
 
 KINDS = {
-    "segment": (segment_header.pack_segment_header(SEGMENT), segment_header.parse_segment_header, SEGMENT),
+    "segment": (frame.pack_segment_header(SEGMENT), frame.parse_segment_header, SEGMENT),
     "revised segment": (
-        segment_header.pack_segment_header(REVISED),
-        segment_header.parse_segment_header,
+        frame.pack_segment_header(REVISED),
+        frame.parse_segment_header,
         REVISED,
     ),
     "control": (control.pack_control_header(CONTROL), control.parse_control_header, CONTROL),
-    "index": (segment_header.pack_index_header(INDEX), segment_header.parse_index_header, INDEX),
+    "index": (frame.pack_index_header(INDEX), frame.parse_index_header, INDEX),
     "journal": (journal_record.pack_journal_header(JOURNAL), journal_record.parse_journal_header, JOURNAL),
 }
 
@@ -56,12 +56,12 @@ def test_segment_headers_round_trip(
     ledger, created, base, boot, store, incarnation, seed, size, cap, last, crc, n
 ):
     """Any values of the fields."""
-    header = segment_header.SegmentHeader(
+    header = frame.SegmentHeader(
         ledger, created, base, boot, store, incarnation, seed, size, cap, ledger, 4096, last, crc, n
     )
-    data = segment_header.pack_segment_header(header)
+    data = frame.pack_segment_header(header)
     assert len(data) == 4096
-    assert segment_header.parse_segment_header(data) == header
+    assert frame.parse_segment_header(data) == header
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -81,10 +81,10 @@ def test_every_flipped_bit_of_a_header_is_noticed(kind: str):
 def test_one_copy_of_a_segment_header_is_enough():
     """Either copy may be destroyed, not both."""
     data = KINDS["segment"][0]
-    assert segment_header.parse_segment_header(bytes(512) + data[512:]) == SEGMENT
-    assert segment_header.parse_segment_header(data[:512] + bytes(4096 - 512)) == SEGMENT
+    assert frame.parse_segment_header(bytes(512) + data[512:]) == SEGMENT
+    assert frame.parse_segment_header(data[:512] + bytes(4096 - 512)) == SEGMENT
     with pytest.raises(CorruptionError):
-        segment_header.parse_segment_header(bytes(4096))
+        frame.parse_segment_header(bytes(4096))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -170,11 +170,11 @@ def test_words_lie_apart_and_inside():
 )
 def test_index_slots_round_trip(offset, delta, messages, key_hash, flags, count, crc, at):
     """A slot reads as it was packed; flags are the upper half, counts saturate."""
-    packed = segment_header.pack_slot(offset, delta, messages, key_hash, flags, count, crc)
-    assert len(packed) == segment_header.SLOT_SIZE
+    packed = frame.pack_slot(offset, delta, messages, key_hash, flags, count, crc)
+    assert len(packed) == frame.SLOT_SIZE
     page = bytes(4096 + 24 * at) + packed
-    assert segment_header.slot_offset(at) == 4096 + 24 * at
-    assert segment_header.read_slot(page, at) == (
+    assert frame.slot_offset(at) == 4096 + 24 * at
+    assert frame.read_slot(page, at) == (
         offset,
         delta,
         messages,
@@ -185,33 +185,31 @@ def test_index_slots_round_trip(offset, delta, messages, key_hash, flags, count,
     )
     for missing in (-1, at + 1):
         with pytest.raises(CorruptionError):
-            segment_header.read_slot(page, missing)
+            frame.read_slot(page, missing)
 
 
 def test_sealed_blocks():
     """A block counts as intact from its sealing until one of its bytes changes."""
-    header = segment_header.IndexHeader(1, 2048, 0)
-    data = bytearray(
-        segment_header.pack_index_header(header).ljust(segment_header.index_file_size(2048), b"\1")
-    )
-    assert not segment_header.is_block_sealed_and_intact(data, 1)
-    start, end = segment_header.block_range(1)
-    at = segment_header.block_crc_offset(1)
-    data[at : at + 4] = struct.pack("<I", segment_header.block_crc(data[start:end]))
-    assert segment_header.is_block_sealed_and_intact(data, 1)
-    assert not segment_header.is_block_sealed_and_intact(data, 0)
+    header = frame.IndexHeader(1, 2048, 0)
+    data = bytearray(frame.pack_index_header(header).ljust(frame.index_file_size(2048), b"\1"))
+    assert not frame.is_block_sealed_and_intact(data, 1)
+    start, end = frame.block_range(1)
+    at = frame.block_crc_offset(1)
+    data[at : at + 4] = struct.pack("<I", frame.block_crc(data[start:end]))
+    assert frame.is_block_sealed_and_intact(data, 1)
+    assert not frame.is_block_sealed_and_intact(data, 0)
     data[end - 1] ^= 1
-    assert not segment_header.is_block_sealed_and_intact(data, 1)
-    assert not segment_header.is_block_sealed_and_intact(data, 2), "beyond the file"
-    assert not segment_header.is_block_sealed_and_intact(data, 100_000), "beyond the array"
+    assert not frame.is_block_sealed_and_intact(data, 1)
+    assert not frame.is_block_sealed_and_intact(data, 2), "beyond the file"
+    assert not frame.is_block_sealed_and_intact(data, 100_000), "beyond the array"
 
 
 def test_index_capacity_is_bounded():
     """The header page has room for so many block checksums."""
-    for capacity in (0, segment_header.MAX_CAPACITY + 1):
+    for capacity in (0, frame.MAX_CAPACITY + 1):
         with pytest.raises(ValueError, match="slots"):
-            segment_header.pack_index_header(segment_header.IndexHeader(1, capacity, 0))
-    assert segment_header.MAX_CAPACITY >= 250_000
+            frame.pack_index_header(frame.IndexHeader(1, capacity, 0))
+    assert frame.MAX_CAPACITY >= 250_000
 
 
 values = st.recursive(

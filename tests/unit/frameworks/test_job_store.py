@@ -10,7 +10,7 @@ import pytest
 
 from embeddedpulsar import Client, CorruptionError, MessageId
 from embeddedpulsar._engine.platform.file_lock import FileLock
-from embeddedpulsar._engine.store.catalog.root_layout import is_ours
+from embeddedpulsar._engine.store.root_layout import is_ours
 from embeddedpulsar.frameworks.job_store import JobStore, JobTable
 from embeddedpulsar.testing.manual_clock import ManualClock
 from tests.children import in_child

@@ -10,7 +10,7 @@ import pytest
 
 from embeddedpulsar._engine.format.control import split_tail
 from embeddedpulsar._engine.format.entry import EncodedEntry, encode_single
-from embeddedpulsar._engine.format.segment_header import SLOT_SIZE, SLOTS_OFFSET
+from embeddedpulsar._engine.format.frame import SLOT_SIZE, SLOTS_OFFSET
 from embeddedpulsar._engine.log.log_check import check_topic
 from embeddedpulsar._engine.log.managed_ledger import ManagedLedger
 from embeddedpulsar._engine.log.segment import Segment

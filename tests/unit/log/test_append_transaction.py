@@ -10,7 +10,7 @@ import pytest
 from embeddedpulsar._engine.format.columns import EntryContent
 from embeddedpulsar._engine.format.control import TopicWord, tail_word
 from embeddedpulsar._engine.format.entry import EncodedEntry, encode
-from embeddedpulsar._engine.format.segment_header import FIRST_FRAME_OFFSET
+from embeddedpulsar._engine.format.frame import FIRST_FRAME_OFFSET
 from embeddedpulsar._engine.log.log_check import check_topic
 from embeddedpulsar._engine.log.managed_ledger import ManagedLedger
 from embeddedpulsar._engine.platform import failpoints

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from embeddedpulsar._engine.filenames import index_path, log_path
-from embeddedpulsar._engine.format.segment_header import SLOT_SIZE
+from embeddedpulsar._engine.format.frame import SLOT_SIZE
 from embeddedpulsar._engine.log import chain_scan
 from embeddedpulsar._engine.log.chain_scan import ChainScan, LogWindow, scan_log
 from tests.log_builder import FIRST_FRAME_OFFSET, Ledger, LogBuilder, ghost

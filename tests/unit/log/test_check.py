@@ -11,8 +11,8 @@ import pytest
 from embeddedpulsar import damage
 from embeddedpulsar._engine.filenames import index_path, log_path
 from embeddedpulsar._engine.format.control import KIND_TOPIC, journal_word, tail_word
+from embeddedpulsar._engine.format.frame import SLOT_SIZE, SLOTS_OFFSET
 from embeddedpulsar._engine.format.journal_record import JournalHeader, pack_journal_header, pack_record
-from embeddedpulsar._engine.format.segment_header import SLOT_SIZE, SLOTS_OFFSET
 from embeddedpulsar._engine.log import log_check
 from embeddedpulsar._engine.log.log_check import check_topic
 from tests.log_builder import LogBuilder, boot_id, files

@@ -14,11 +14,11 @@ from embeddedpulsar._engine.format.control import TopicWord, tail_word
 from embeddedpulsar._engine.format.entry import encode_single
 from embeddedpulsar._engine.format.frame import HEADER_SIZE, read_header, seal
 from embeddedpulsar._engine.log.managed_ledger import ManagedLedger
-from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.log.segment import Segment
 from embeddedpulsar._engine.log.segment_snapshot import committed_segments
 from embeddedpulsar._engine.log.segments import SEGMENTS
 from embeddedpulsar.damage import Damage
+from embeddedpulsar.message_id import Position
 from tests.frames import framed
 from tests.ledger_site import EVERYTHING, PREFIX, START, LedgerSite, drain, send, values
 from tests.support.ledger_files import pretend_reboot

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from embeddedpulsar._engine.filenames import index_path
-from embeddedpulsar._engine.format.segment_header import (
+from embeddedpulsar._engine.format.frame import (
     BLOCK_CRC,
     SLOT_SIZE,
     SLOTS_OFFSET,

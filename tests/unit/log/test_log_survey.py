@@ -7,7 +7,7 @@ import os
 from embeddedpulsar._engine.filenames import index_path
 from embeddedpulsar._engine.log.log_survey import Behind
 from embeddedpulsar._engine.log.managed_ledger import ManagedLedger
-from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
+from embeddedpulsar.message_id import BEFORE_FIRST, Position
 from tests.ledger_site import LedgerSite, send, send_batch
 
 

@@ -13,11 +13,11 @@ from embeddedpulsar._engine.format.entry import encode_single
 from embeddedpulsar._engine.log.log_opening import LedgerOptions
 from embeddedpulsar._engine.log.log_view import LogView
 from embeddedpulsar._engine.log.managed_ledger import ManagedLedger
-from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.log.segment import Segment
 from embeddedpulsar._engine.log.segments import SEGMENTS
 from embeddedpulsar._engine.platform.mapped_file import MappedFile
 from embeddedpulsar.exceptions import AlreadyClosed, StorageError, TopicTerminated
+from embeddedpulsar.message_id import Position
 from embeddedpulsar.testing.manual_clock import ManualClock
 from tests.ledger_site import EVERYTHING, PREFIX, START, LedgerSite, drain, send, send_batch, values
 

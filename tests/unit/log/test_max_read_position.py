@@ -11,7 +11,7 @@ from embeddedpulsar._engine.format.columns import EntryContent
 from embeddedpulsar._engine.format.control import TopicWord
 from embeddedpulsar._engine.format.entry import encode, encode_plain
 from embeddedpulsar._engine.log.managed_ledger import ManagedLedger
-from embeddedpulsar._engine.log.position import Isolation, Position
+from embeddedpulsar.message_id import Isolation, Position
 from tests.ledger_site import PREFIX, START, LedgerSite, drain, send, values
 
 UNDECIDED, COMMITTED, ABORTED, PREPARED = range(4)

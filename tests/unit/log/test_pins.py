@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from embeddedpulsar._engine.filenames import lock_path
-from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.log.trimming import (
     LEASE_S,
     pin_for_commit,
@@ -21,6 +20,7 @@ from embeddedpulsar._engine.log.trimming import (
 from embeddedpulsar._engine.platform.file_lock import FileLock
 from embeddedpulsar._engine.platform.mapped_file import remove_if_free
 from embeddedpulsar._engine.platform.timing import SYSTEM_CLOCK
+from embeddedpulsar.message_id import Position
 
 NOW = 1_800_000_000_000
 LATER = NOW + LEASE_S * 1000 + 1

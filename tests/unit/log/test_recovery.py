@@ -11,7 +11,7 @@ import pytest
 from embeddedpulsar import damage
 from embeddedpulsar._engine.filenames import index_path, log_path
 from embeddedpulsar._engine.format.control import TopicWord, split_tail, tail_word
-from embeddedpulsar._engine.format.segment_header import SLOT_SIZE, SLOTS_OFFSET, read_slot
+from embeddedpulsar._engine.format.frame import SLOT_SIZE, SLOTS_OFFSET, read_slot
 from embeddedpulsar._engine.log.recovery import RecoveredTail, recover_topic
 from embeddedpulsar._engine.log.topic_control import DELETED, MUST_ROLL, TERMINATED, TopicControl
 from embeddedpulsar._engine.platform import disk, failpoints

@@ -14,13 +14,13 @@ from embeddedpulsar._engine.filenames import control_path, index_path, log_path
 from embeddedpulsar._engine.format.columns import EntryContent
 from embeddedpulsar._engine.format.control import TopicWord
 from embeddedpulsar._engine.format.entry import encode, encode_single
-from embeddedpulsar._engine.format.segment_header import SLOT_SIZE, slot_offset
+from embeddedpulsar._engine.format.frame import SLOT_SIZE, slot_offset
 from embeddedpulsar._engine.log.log_view import LogView
 from embeddedpulsar._engine.log.managed_ledger import ManagedLedger
-from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.log.segment_snapshot import committed_segments
 from embeddedpulsar._engine.log.segments import SEGMENTS
 from embeddedpulsar._engine.platform import threads
+from embeddedpulsar.message_id import Position
 from tests.ledger_site import PREFIX, LedgerSite, drain, send
 from tests.support.weak_memory import WORD, Change, Stores, reordering, samples, subsets
 

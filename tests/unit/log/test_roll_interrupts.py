@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from embeddedpulsar._engine.log import roll, segment_writer
+from embeddedpulsar._engine.log import segment_writer, trimming
 from embeddedpulsar._engine.log.log_check import check_topic
 from embeddedpulsar._engine.log.segment import Segment
 from embeddedpulsar.testing.manual_clock import ManualClock
@@ -22,7 +22,7 @@ def test_a_roll_that_is_interrupted_counts_the_ledger_before_it_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """Ctrl-C at each instruction of it. An append after that rolls again if the tail is still the old one."""
-    start_ledger = roll.start_ledger
+    start_ledger = trimming.start_ledger
     sent = 0
 
     def interrupt() -> None:
@@ -34,7 +34,7 @@ def test_a_roll_that_is_interrupted_counts_the_ledger_before_it_once(
             lambda: started.append(start_ledger(*arguments, **options)),
             interrupt,
             sent,
-            "_engine/log/roll.py",
+            "_engine/log/trimming.py",
         )
         return started[0]
 

@@ -8,8 +8,7 @@ import pytest
 
 from embeddedpulsar._engine.filenames import index_path, log_path
 from embeddedpulsar._engine.format.entry import encode_single
-from embeddedpulsar._engine.format.frame import pack_trailer
-from embeddedpulsar._engine.format.segment_header import FIRST_FRAME_OFFSET
+from embeddedpulsar._engine.format.frame import FIRST_FRAME_OFFSET, pack_trailer
 from embeddedpulsar._engine.log.chain_scan import ChainScan, scan_log
 from tests.frames import framed
 from tests.log_builder import PREFIX, Ledger, LogBuilder

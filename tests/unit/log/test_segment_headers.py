@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from embeddedpulsar._engine.filenames import index_path, log_path
-from embeddedpulsar._engine.log.roll import remove_strays
 from embeddedpulsar._engine.log.segment import (
     Closing,
     Segment,
@@ -17,6 +16,7 @@ from embeddedpulsar._engine.log.segment import (
     read_segment_header,
 )
 from embeddedpulsar._engine.log.segment_index import SegmentIndex
+from embeddedpulsar._engine.log.trimming import remove_strays
 from embeddedpulsar.exceptions import CorruptionError
 from tests.log_builder import LOG_SIZE, Ledger, LogBuilder, files
 

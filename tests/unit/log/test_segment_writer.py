@@ -11,12 +11,12 @@ import pytest
 from embeddedpulsar._engine.filenames import log_path
 from embeddedpulsar._engine.format.control import TopicWord
 from embeddedpulsar._engine.format.entry import EncodedEntry, encode_single
-from embeddedpulsar._engine.format.frame import seal
-from embeddedpulsar._engine.format.segment_header import (
+from embeddedpulsar._engine.format.frame import (
     FIRST_FRAME_OFFSET,
     IndexSlot,
     is_block_sealed_and_intact,
     pack_slot,
+    seal,
     slot_offset,
 )
 from embeddedpulsar._engine.log.log_check import check_topic

@@ -13,8 +13,8 @@ from embeddedpulsar._engine.format.frame import HEADER_SIZE
 from embeddedpulsar._engine.log import log_survey
 from embeddedpulsar._engine.log.log_survey import SequenceScan
 from embeddedpulsar._engine.log.managed_ledger import ManagedLedger
-from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.log.segments import SEGMENTS
+from embeddedpulsar.message_id import Position
 from tests.ledger_site import LedgerSite
 
 A, B = ProducerPrefix("a"), ProducerPrefix("b")

@@ -14,7 +14,7 @@ import pytest
 
 from embeddedpulsar._engine.platform.package_log import DamageChannel
 from embeddedpulsar._engine.platform.timing import BackgroundWork, SchedulerClosed, Timer, call_logged
-from embeddedpulsar._engine.store.background.housekeeping import Housekeeping
+from embeddedpulsar._engine.store.housekeeping import Housekeeping
 from embeddedpulsar._engine.subscription.subscription_files import StateFlusher
 from embeddedpulsar.client.consumer.due_entries import DueEntries
 from embeddedpulsar.exceptions import LockTimeout

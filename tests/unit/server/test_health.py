@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from embeddedpulsar import AlreadyClosed, Client
-from embeddedpulsar._engine.store.catalog.root_layout import CATALOG_LOCK
+from embeddedpulsar._engine.store.root_layout import CATALOG_LOCK
 from embeddedpulsar.damage import HOLE, INDEX, Damage
 from embeddedpulsar.server import health
 from tests.support.held_elsewhere import held_elsewhere

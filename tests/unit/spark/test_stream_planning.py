@@ -14,6 +14,7 @@ pytest.importorskip("pyarrow", reason="the extra `arrow` is not installed")
 
 from embeddedpulsar import Admin, Client, TopicNotFound
 from embeddedpulsar.exceptions import InvalidConfiguration
+from embeddedpulsar.spark.data_source import StreamPlanner
 from embeddedpulsar.spark.log_plan import (
     DataLossError,
     LogOffset,
@@ -23,7 +24,6 @@ from embeddedpulsar.spark.log_plan import (
     encode_offsets,
 )
 from embeddedpulsar.spark.options import parse_stream_options
-from embeddedpulsar.spark.stream_reader import StreamPlanner
 from tests.conformance.chunks import log_of
 from tests.support.log_files import BASE_MS, write_topic
 

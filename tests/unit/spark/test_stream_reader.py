@@ -16,8 +16,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, Rea
 
 from embeddedpulsar import Admin, Client, InitialPosition
 from embeddedpulsar.exceptions import ConsumerBusy
-from embeddedpulsar.spark.data_source import DefaultSource
-from embeddedpulsar.spark.stream_reader import StreamReader
+from embeddedpulsar.spark.data_source import DefaultSource, StreamReader
 from tests.conformance.chunks import log_of
 
 T = "persistent://public/default/t"

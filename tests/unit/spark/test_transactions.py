@@ -21,11 +21,11 @@ from embeddedpulsar._engine.log.entry_range import messages_in
 from embeddedpulsar._engine.platform import timing
 from embeddedpulsar._engine.txn.transaction import Transaction
 from embeddedpulsar.exceptions import InvalidConfiguration
-from embeddedpulsar.spark import stream_reader
+from embeddedpulsar.spark import data_source
 from embeddedpulsar.spark.batch_reader import LogPartition, read_task
+from embeddedpulsar.spark.data_source import StreamPlanner
 from embeddedpulsar.spark.log_plan import LogOffset, Offsets, Pruning, Task, plan_tasks
 from embeddedpulsar.spark.options import parse_options, parse_stream_options
-from embeddedpulsar.spark.stream_reader import StreamPlanner
 from tests.support.log_files import BASE_MS, LogFiles
 from tests.transaction_site import Process
 
@@ -253,5 +253,5 @@ def test_a_store_without_transactions_is_asked_for_none(
 
     with Client(tmp_path / "store") as client:
         client.create_producer("t").send(b"0")
-    monkeypatch.setattr(stream_reader, "transaction_fates", None)
+    monkeypatch.setattr(data_source, "transaction_fates", None)
     assert next_batch(planner(tmp_path / "store"), {})[1] == [0]

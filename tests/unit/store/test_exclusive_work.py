@@ -1,4 +1,4 @@
-"""Unit tests of embeddedpulsar._engine.store.background.topic_compaction: what is asked for is done once,
+"""Unit tests of embeddedpulsar._engine.store.topic_compaction: what is asked for is done once,
 and its end is told."""
 
 from __future__ import annotations
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from embeddedpulsar._engine.store.background.topic_compaction import (
+from embeddedpulsar._engine.store.topic_compaction import (
     ERROR,
     NOT_RUN,
     RUNNING,

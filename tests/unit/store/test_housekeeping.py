@@ -11,7 +11,7 @@ import pytest
 from embeddedpulsar._engine.platform import fork
 from embeddedpulsar._engine.platform.file_lock import FileLock
 from embeddedpulsar._engine.platform.package_log import DamageChannel
-from embeddedpulsar._engine.store.background.housekeeping import (
+from embeddedpulsar._engine.store.housekeeping import (
     GATHER_S,
     NOT_TRIMMED,
     PAUSE_S,

@@ -25,7 +25,7 @@ from embeddedpulsar._engine.platform.file_lock import FileLock
 from embeddedpulsar._engine.store.care.backup_target import read_manifest
 from embeddedpulsar._engine.store.care.store_check import check_store
 from embeddedpulsar._engine.store.care.store_repair import repair_store
-from embeddedpulsar._engine.store.catalog.catalog import Catalog
+from embeddedpulsar._engine.store.catalog import Catalog
 from embeddedpulsar.exceptions import ForeignFileError, StorageOSError
 from embeddedpulsar.spark.sink_place import SinkPlace
 from embeddedpulsar.testing import assert_clean

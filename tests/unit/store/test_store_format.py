@@ -11,7 +11,7 @@ import pytest
 
 from embeddedpulsar import Admin, Client
 from embeddedpulsar._engine.filenames import ledgers_of, log_path
-from embeddedpulsar._engine.format import segment_header
+from embeddedpulsar._engine.format import frame
 from embeddedpulsar._engine.format.columns import EntryFields
 from embeddedpulsar._engine.format.entry import (
     EncodedEntry,
@@ -216,8 +216,8 @@ def test_a_release_of_version_1_refuses_the_store(root: Path, monkeypatch: pytes
     monkeypatch.setattr(store_root, "STORE_FORMAT", 1)
     with pytest.raises(UnsupportedFormatVersion, match="layout version 2; this release knows up to 1"):
         Client(root)
-    monkeypatch.setattr(segment_header, "REVISED_VERSION", 1)
-    segment_header._parse_copy.cache_clear()
+    monkeypatch.setattr(frame, "REVISED_VERSION", 1)
+    frame._parse_copy.cache_clear()
     with pytest.raises(
         UnsupportedFormatVersion, match=r"segment has format version 2.*reads up to 1.*upgrade"
     ):

@@ -8,10 +8,10 @@ import pytest
 
 from embeddedpulsar._engine.format.control import TopicWord
 from embeddedpulsar._engine.format.entry import ProducerPrefix, encode_single
-from embeddedpulsar._engine.log.position import BEFORE_FIRST
 from embeddedpulsar._engine.store.store import REGISTRY, Store
 from embeddedpulsar._engine.store.topic import Topic
 from embeddedpulsar.exceptions import AlreadyClosed, SubscriptionNotFound
+from embeddedpulsar.message_id import BEFORE_FIRST
 
 PREFIX = ProducerPrefix("p", 0)
 

@@ -12,8 +12,8 @@ from embeddedpulsar._engine.filenames import compaction_lock_path
 from embeddedpulsar._engine.log.compacted_ledger import CompactionRecord, remove_others
 from embeddedpulsar._engine.platform import lease
 from embeddedpulsar._engine.platform.file_lock import FileLock
-from embeddedpulsar._engine.store.background import topic_compaction
-from embeddedpulsar._engine.store.background.topic_compaction import TopicCompaction
+from embeddedpulsar._engine.store import topic_compaction
+from embeddedpulsar._engine.store.topic_compaction import TopicCompaction
 from embeddedpulsar.testing.trial_store import assert_clean
 
 

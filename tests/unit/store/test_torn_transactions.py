@@ -11,7 +11,7 @@ import pytest
 from embeddedpulsar import Admin, Client
 from embeddedpulsar._engine import filenames
 from embeddedpulsar._engine.format.control import TransactionWord
-from embeddedpulsar._engine.format.segment_header import FIRST_FRAME_OFFSET
+from embeddedpulsar._engine.format.frame import FIRST_FRAME_OFFSET
 from embeddedpulsar._engine.platform import failpoints, timing
 from embeddedpulsar._engine.store.store import Store
 from embeddedpulsar._engine.store.store_transactions import StoreTransactions

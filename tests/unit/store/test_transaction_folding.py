@@ -13,13 +13,12 @@ from embeddedpulsar._engine.filenames import folded_path, lock_path, outcomes_in
 from embeddedpulsar._engine.format.control import OUTCOMES_PER_FILE, TransactionWord
 from embeddedpulsar._engine.format.entry import EntryContent, EntryFields, ProducerPrefix, encode
 from embeddedpulsar._engine.log.journal_file import JournalDescriptor
-from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.platform import failpoints
 from embeddedpulsar._engine.platform.file_lock import FileLock
 from embeddedpulsar._engine.store import topic_transactions, transaction_folding
-from embeddedpulsar._engine.store.background.housekeeping import ChoresFailed
 from embeddedpulsar._engine.store.care.store_check import check_store
 from embeddedpulsar._engine.store.care.store_repair import repair_store
+from embeddedpulsar._engine.store.housekeeping import ChoresFailed
 from embeddedpulsar._engine.store.store import Store
 from embeddedpulsar._engine.store.topic import Topic
 from embeddedpulsar._engine.store.topic_transactions import FoldedOutcomes, FoldedTransactions
@@ -27,6 +26,7 @@ from embeddedpulsar._engine.store.transaction_folding import Folder
 from embeddedpulsar._engine.txn.transaction import Transaction
 from embeddedpulsar._engine.txn.transaction_state import Outcome
 from embeddedpulsar.exceptions import CorruptionError, LockTimeout
+from embeddedpulsar.message_id import Position
 from embeddedpulsar.testing.trial_store import assert_clean
 
 PREFIX = ProducerPrefix("p")

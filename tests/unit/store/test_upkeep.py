@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from embeddedpulsar._engine.platform import threads
-from embeddedpulsar._engine.store.background.housekeeping import NOT_TRIMMED, ChoresFailed
-from embeddedpulsar._engine.store.background.upkeep import TopicUpkeep
+from embeddedpulsar._engine.store.housekeeping import NOT_TRIMMED, ChoresFailed
+from embeddedpulsar._engine.store.upkeep import TopicUpkeep
 from embeddedpulsar.exceptions import CorruptionError, LockTimeout, StorageError
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from embeddedpulsar._engine.format.control import SUBSCRIPTION_CONTROL_SIZE, SubscriptionWord
-from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.subscription.subscription_files import SubscriptionControl
+from embeddedpulsar.message_id import Position
 
 BOOT = b"boot id, 16 long"
 

@@ -13,12 +13,12 @@ import pytest
 
 from embeddedpulsar._engine.filenames import acks_path, control_path
 from embeddedpulsar._engine.format.control import RingWord, SubscriptionWord, Unwritten
-from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.platform import threads
 from embeddedpulsar._engine.subscription import ack_ring
 from embeddedpulsar._engine.subscription.ack_ring import AckRing
 from embeddedpulsar._engine.subscription.subscription_view import SubscriptionView
 from embeddedpulsar.enums import ConsumerType
+from embeddedpulsar.message_id import Position
 from tests.support.weak_memory import Change, Processor, Stores, reordering, samples, subsets
 from tests.unit.subscription.virtual_site import VirtualSite, position, read
 

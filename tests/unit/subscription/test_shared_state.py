@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from embeddedpulsar._engine.format import subscription_record as record
-from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
 from embeddedpulsar._engine.platform import disk, failpoints, timing
 from embeddedpulsar._engine.subscription import shared_state
 from embeddedpulsar._engine.subscription.subscription import Subscription
@@ -25,6 +24,7 @@ from embeddedpulsar.exceptions import (
     StorageFullError,
     SubscriptionNotFound,
 )
+from embeddedpulsar.message_id import BEFORE_FIRST, Position
 from embeddedpulsar.testing.manual_clock import ManualClock, ManualScheduler
 from tests.subscription_site import SubscriptionSite, positions, read_all
 from tests.support.disks.fake_disk import FakeDisk

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
 from embeddedpulsar._engine.platform import disk
 from embeddedpulsar.enums import ConsumerType
 from embeddedpulsar.exceptions import (
@@ -18,6 +17,7 @@ from embeddedpulsar.exceptions import (
     CorruptionError,
     SubscriptionNotFound,
 )
+from embeddedpulsar.message_id import BEFORE_FIRST, Position
 from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.testing.manual_clock import ManualClock
 from tests.subscription_site import SubscriptionSite, positions, read_all

@@ -11,7 +11,6 @@ import pytest
 
 from embeddedpulsar import Client
 from embeddedpulsar._engine.format.control import SubscriptionWord, journal_word
-from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.platform import failpoints
 from embeddedpulsar._engine.platform.file_lock import FileLock
 from embeddedpulsar._engine.platform.timing import boot_id
@@ -21,6 +20,7 @@ from embeddedpulsar._engine.subscription.subscription_files import (
     is_word_damaged,
     mark_deletes,
 )
+from embeddedpulsar.message_id import Position
 
 
 @pytest.fixture

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.subscription.attachment.attachment import Attachment
 from embeddedpulsar.enums import ConsumerType
+from embeddedpulsar.message_id import Position
 from embeddedpulsar.settings import BrokerSettings
 from tests.storms.dispatch.virtual_consumer import VirtualConsumer
 from tests.storms.dispatch.virtual_log import VirtualEntry, VirtualLog

@@ -23,7 +23,7 @@ from embeddedpulsar._engine.format.control import (
 from embeddedpulsar._engine.format.journal_record import JournalHeader, pack_journal_header, pack_record
 from embeddedpulsar._engine.platform import descriptors, disk, failpoints, filesystem, nofollow
 from embeddedpulsar._engine.platform.filesystem import DirectoryLease
-from embeddedpulsar._engine.store import store_root
+from embeddedpulsar._engine.store import root_layout, store_root
 from embeddedpulsar._engine.store.care.backup_target import (
     OBJECTS,
     BackupTarget,
@@ -33,9 +33,8 @@ from embeddedpulsar._engine.store.care.backup_target import (
 )
 from embeddedpulsar._engine.store.care.store_check import CareProgress, ProgressMeter
 from embeddedpulsar._engine.store.care.store_cut import StoreCut, TopicCut, TransactionMoment
-from embeddedpulsar._engine.store.catalog import root_layout
-from embeddedpulsar._engine.store.catalog.catalog import BUILT_IN_NAMESPACES, Catalog
-from embeddedpulsar._engine.store.catalog.root_layout import remove_tree, write_meta
+from embeddedpulsar._engine.store.catalog import BUILT_IN_NAMESPACES, Catalog
+from embeddedpulsar._engine.store.root_layout import remove_tree, write_meta
 from embeddedpulsar.exceptions import CorruptionError, ForeignFileError, NotAllowedError, TopicNotFound
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.topic_name import TopicName

@@ -61,18 +61,17 @@ from embeddedpulsar._engine.log.compacted_ledger import (
     rows_of,
 )
 from embeddedpulsar._engine.log.log_check import CheckReport, Problem, check_journal, check_topic, unverified
-from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
 from embeddedpulsar._engine.platform import descriptors, disk, nofollow, timing
 from embeddedpulsar._engine.platform.access import irregular
 from embeddedpulsar._engine.platform.lease import OnlookerLiveness, is_held, is_locked
 from embeddedpulsar._engine.platform.timing import SYSTEM_CLOCK
-from embeddedpulsar._engine.store import store_root
-from embeddedpulsar._engine.store.catalog import root_layout
-from embeddedpulsar._engine.store.catalog.catalog import Catalog
-from embeddedpulsar._engine.store.catalog.root_layout import directories_in, read_meta
+from embeddedpulsar._engine.store import root_layout, store_root
+from embeddedpulsar._engine.store.catalog import Catalog
+from embeddedpulsar._engine.store.root_layout import directories_in, read_meta
 from embeddedpulsar._engine.store.topic_lookup import TransactionFindings, find_transactions
 from embeddedpulsar.damage import CATALOG, CONTROL, INDEX, SEGMENT_HEADER, Damage
 from embeddedpulsar.exceptions import InvalidConfiguration, StorageError, TopicNotFound
+from embeddedpulsar.message_id import BEFORE_FIRST, Position
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.settings import BrokerSettings
 

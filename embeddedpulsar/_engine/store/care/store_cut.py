@@ -61,17 +61,20 @@ from embeddedpulsar._engine.format.control import (
     split_tail,
 )
 from embeddedpulsar._engine.format.document import document_crc
-from embeddedpulsar._engine.format.frame import MIN_FRAME_SIZE, TRAILER, TRAILER_SIZE, read_header
+from embeddedpulsar._engine.format.frame import (
+    FIRST_FRAME_OFFSET,
+    MIN_FRAME_SIZE,
+    SEGMENT_HEADER_SIZE,
+    SLOT_SIZE,
+    SLOTS_OFFSET,
+    TRAILER,
+    TRAILER_SIZE,
+    read_header,
+)
 from embeddedpulsar._engine.format.journal_record import (
     JOURNAL_HEADER_SIZE,
     JournalHeader,
     pack_journal_header,
-)
-from embeddedpulsar._engine.format.segment_header import (
-    FIRST_FRAME_OFFSET,
-    SEGMENT_HEADER_SIZE,
-    SLOT_SIZE,
-    SLOTS_OFFSET,
 )
 from embeddedpulsar._engine.format.transaction_record import SUBSCRIPTION, Abort
 from embeddedpulsar._engine.log.log_check import trusted_words
@@ -80,9 +83,9 @@ from embeddedpulsar._engine.log.topic_control import boot_in
 from embeddedpulsar._engine.platform import descriptors, disk, failpoints, nofollow, threads
 from embeddedpulsar._engine.platform.file_lock import FileLock
 from embeddedpulsar._engine.platform.timing import SYSTEM_CLOCK
+from embeddedpulsar._engine.store import root_layout
 from embeddedpulsar._engine.store.care.backup_target import BackupTarget
 from embeddedpulsar._engine.store.care.store_check import ProgressMeter
-from embeddedpulsar._engine.store.catalog import root_layout
 from embeddedpulsar._engine.store.topic_journal import JOURNAL_CHECKED
 from embeddedpulsar._engine.txn.transaction_view import TransactionView
 from embeddedpulsar.exceptions import (

@@ -35,18 +35,18 @@ from embeddedpulsar._engine.format.control import (
     parse_control_header,
     split_journal,
 )
-from embeddedpulsar._engine.format.frame import pack_trailer
+from embeddedpulsar._engine.format.frame import (
+    COPY_OFFSETS,
+    SEGMENT_HEADER_SIZE,
+    pack_segment_header,
+    pack_trailer,
+)
 from embeddedpulsar._engine.format.journal_record import (
     FIRST_RECORD_OFFSET,
     JournalBase,
     JournalRecord,
     next_intact,
     record_at,
-)
-from embeddedpulsar._engine.format.segment_header import (
-    COPY_OFFSETS,
-    SEGMENT_HEADER_SIZE,
-    pack_segment_header,
 )
 from embeddedpulsar._engine.log import log_check
 from embeddedpulsar._engine.log.chain_scan import scan_log
@@ -69,7 +69,7 @@ from embeddedpulsar._engine.platform import timing as clocks
 from embeddedpulsar._engine.platform.filesystem import DirectoryLease, prepare_root
 from embeddedpulsar._engine.platform.package_log import DamageChannel
 from embeddedpulsar._engine.platform.timing import SYSTEM_CLOCK
-from embeddedpulsar._engine.store import store_root
+from embeddedpulsar._engine.store import root_layout, store_root
 from embeddedpulsar._engine.store.care.store_check import (
     FOLDED,
     ID_REUSE,
@@ -80,9 +80,8 @@ from embeddedpulsar._engine.store.care.store_check import (
     StoreReport,
     check_store,
 )
-from embeddedpulsar._engine.store.catalog import root_layout
-from embeddedpulsar._engine.store.catalog.catalog import Catalog
-from embeddedpulsar._engine.store.catalog.root_layout import find_directory, is_place_of, read_meta
+from embeddedpulsar._engine.store.catalog import Catalog
+from embeddedpulsar._engine.store.root_layout import find_directory, is_place_of, read_meta
 from embeddedpulsar._engine.store.store_session import StoreSession
 from embeddedpulsar._engine.store.topic import Topic
 from embeddedpulsar._engine.store.topic_journal import TopicReplica

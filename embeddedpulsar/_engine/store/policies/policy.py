@@ -123,7 +123,7 @@ class Calls(NamedTuple):
         options: of ``set-``.
         given: expression of the value, made of the parameters of the options, where a type that is called
             with them, or the only one, is not it.
-        form: the function of `cli.policies` that makes of a value what is shown, as JSON or as text.
+        form: the function of `cli.base` that makes of a value what is shown, as JSON or as text.
         text_form: likewise, of what ``form`` made, where text is to be another than that of JSON.
     """
 

@@ -23,7 +23,7 @@ from embeddedpulsar._engine.format.catalog_record import TopicEntry
 from embeddedpulsar._engine.format.control import StoreWord
 from embeddedpulsar._engine.format.document import KIND_POLICIES, decode_document, encode_document
 from embeddedpulsar._engine.platform import descriptors, disk, filesystem, threads
-from embeddedpulsar._engine.store.catalog import root_layout
+from embeddedpulsar._engine.store import root_layout
 from embeddedpulsar._engine.store.policies import admitting, keeping
 from embeddedpulsar._engine.store.policies.admitting import (
     ENCRYPTION_REQUIRED,
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
     from embeddedpulsar._engine.platform.mailbox import Mailbox
     from embeddedpulsar._engine.platform.timing import SchedulerLike
-    from embeddedpulsar._engine.store.catalog.catalog import Catalog
+    from embeddedpulsar._engine.store.catalog import Catalog
 
 ROWS: Final[Mapping[str, TopicPolicy[Any]]] = {
     f"{sheet.__name__}.{name}": row

@@ -17,7 +17,6 @@ from embeddedpulsar._engine.format.document import KIND_COMPACTED_START, decode_
 from embeddedpulsar._engine.format.entry import EntryView
 from embeddedpulsar._engine.format.entry_decoder import RawPosition
 from embeddedpulsar._engine.format.subscription_record import AckedThrough, Ledgers
-from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
 from embeddedpulsar._engine.platform import disk, fork
 from embeddedpulsar._engine.subscription.attachment.attachment import Attachment
 from embeddedpulsar._engine.subscription.attachment.chunk_keeper import ChunkOptions
@@ -30,6 +29,7 @@ from embeddedpulsar._engine.subscription.state.pending_acks import PartlyPending
 from embeddedpulsar._engine.subscription.state.replica import SubscriptionState
 from embeddedpulsar.damage import JOURNAL, Damage
 from embeddedpulsar.exceptions import ConsumerBusy, CorruptionError, ForeignFileError, PulsarException
+from embeddedpulsar.message_id import BEFORE_FIRST, Position
 from embeddedpulsar.records import TYPE_CHECKING, Protocol, TypeVar
 
 if TYPE_CHECKING:

@@ -21,7 +21,6 @@ from embeddedpulsar._engine.format.acknowledgement import (
 from embeddedpulsar._engine.format.control import SubscriptionWord
 from embeddedpulsar._engine.format.entry import EntryView
 from embeddedpulsar._engine.format.entry_decoder import RawPosition
-from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
 from embeddedpulsar._engine.log.waiter_slots import EACH
 from embeddedpulsar._engine.platform import fork
 from embeddedpulsar._engine.platform.file_lock import FileLock
@@ -57,6 +56,7 @@ from embeddedpulsar.exceptions import (
     PulsarException,
     TransactionConflict,
 )
+from embeddedpulsar.message_id import BEFORE_FIRST, Position
 from embeddedpulsar.records import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:

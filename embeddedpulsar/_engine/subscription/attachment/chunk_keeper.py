@@ -16,11 +16,11 @@ from embeddedpulsar._engine.format.subscription_record import (
     Ledgers,
 )
 from embeddedpulsar._engine.log.log_positions import ChunkAssembler, made_whole
-from embeddedpulsar._engine.log.position import Isolation, Position
 from embeddedpulsar._engine.platform import fork, threads, timing
 from embeddedpulsar._engine.platform.timing import Backoff, is_idle
 from embeddedpulsar._engine.subscription.shared_state import SharedState
 from embeddedpulsar.exceptions import AlreadyClosed, ConsumerAssignError, ConsumerBusy, LockTimeout
+from embeddedpulsar.message_id import Isolation, Position
 from embeddedpulsar.records import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:

@@ -14,7 +14,6 @@ from embeddedpulsar._engine.format.entry import EntryView
 from embeddedpulsar._engine.format.entry_decoder import RawPosition
 from embeddedpulsar._engine.format.subscription_record import STAY, Assign
 from embeddedpulsar._engine.log.log_positions import has_chunks
-from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
 from embeddedpulsar._engine.log.waiter_slots import EACH
 from embeddedpulsar._engine.platform import failpoints, fork, threads, timing
 from embeddedpulsar._engine.subscription.attachment.attachment import Attachment
@@ -54,6 +53,7 @@ from embeddedpulsar.exceptions import (
     LockTimeout,
     PulsarException,
 )
+from embeddedpulsar.message_id import BEFORE_FIRST, Position
 from embeddedpulsar.records import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:

@@ -25,9 +25,9 @@ from embeddedpulsar._engine.format.subscription_record import (
     FreshRun,
     Share,
 )
-from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.subscription.state.dispatch_state import Consumer, ConsumerRegistry, DispatchState
 from embeddedpulsar._engine.subscription.subscription_files import Facts
+from embeddedpulsar.message_id import Position
 from embeddedpulsar.policies import KeySharedPolicy
 from embeddedpulsar.records import TYPE_CHECKING, NamedTuple
 from embeddedpulsar.settings import BrokerSettings

@@ -13,13 +13,12 @@ from itertools import groupby, repeat, takewhile
 from embeddedpulsar._engine.format.acknowledgement import FORM_RANGE, AckGroup
 from embeddedpulsar._engine.format.control import TopicWord
 from embeddedpulsar._engine.format.entry import EntryView, sticky_key_hash
-from embeddedpulsar._engine.format.frame import FLAG_CHUNK, FLAG_DELAYED, FLAG_TXN
-from embeddedpulsar._engine.format.segment_header import SlotColumns
-from embeddedpulsar._engine.log.position import Isolation, Position
+from embeddedpulsar._engine.format.frame import FLAG_CHUNK, FLAG_DELAYED, FLAG_TXN, SlotColumns
 from embeddedpulsar._engine.subscription.dispatch.dispatch_rules import FreshEntry
 from embeddedpulsar._engine.subscription.log_queries import skipped_entries
 from embeddedpulsar._engine.subscription.state.replica import SubscriptionState
 from embeddedpulsar._engine.subscription.subscription_files import SubscriptionControl
+from embeddedpulsar.message_id import Isolation, Position
 from embeddedpulsar.records import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:

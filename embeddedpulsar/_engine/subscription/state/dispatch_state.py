@@ -26,7 +26,6 @@ from embeddedpulsar._engine.format.subscription_record import (
     Redeliver,
     Share,
 )
-from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
 from embeddedpulsar._engine.platform.descriptors import late_imports
 from embeddedpulsar._engine.subscription.state.entry_states import (
     FIRST_OWNER,
@@ -45,6 +44,7 @@ from embeddedpulsar._engine.subscription.state.sticky_key_selector import (
     make_selector,
     selector_of,
 )
+from embeddedpulsar.message_id import BEFORE_FIRST, Position
 from embeddedpulsar.records import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 
 from embeddedpulsar._engine.format.acknowledgement import AckGroup
-from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
+from embeddedpulsar.message_id import BEFORE_FIRST, Position
 from embeddedpulsar.records import TYPE_CHECKING
 
 if TYPE_CHECKING:

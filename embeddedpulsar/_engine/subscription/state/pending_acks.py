@@ -26,8 +26,8 @@ from embeddedpulsar._engine.format.subscription_record import (
     TransactionAck,
     TransactionId,
 )
-from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
 from embeddedpulsar._engine.subscription.state.ledger_acks import AckBitmaps
+from embeddedpulsar.message_id import BEFORE_FIRST, Position
 from embeddedpulsar.records import TYPE_CHECKING
 
 if TYPE_CHECKING:

@@ -37,7 +37,6 @@ from embeddedpulsar._engine.format.document import (
 )
 from embeddedpulsar._engine.format.frame import FORMAT_VERSION
 from embeddedpulsar._engine.format.subscription_record import CONSUMER_TYPES, Checkpoint, ConsumerRules
-from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
 from embeddedpulsar._engine.subscription.state.dispatch_state import (
     Consumer,
     ConsumerRegistry,
@@ -49,6 +48,7 @@ from embeddedpulsar._engine.subscription.state.ledger_acks import OPEN, AckBitma
 from embeddedpulsar._engine.subscription.state.pending_acks import PendingAcks, TransactionAcks
 from embeddedpulsar._engine.subscription.state.pending_entries import DelayedDeliveryTracker
 from embeddedpulsar.exceptions import CorruptionError
+from embeddedpulsar.message_id import BEFORE_FIRST, Position
 from embeddedpulsar.records import TYPE_CHECKING, NamedTuple, TypeVar
 
 if TYPE_CHECKING:

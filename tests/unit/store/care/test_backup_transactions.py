@@ -240,8 +240,8 @@ def test_outcomes_that_the_store_has_forgotten(site: Site) -> None:
     """The copy has what its topics say of them, as of the cut: a later document lacks what is trimmed."""
     from array import array
 
-    from embeddedpulsar._engine.log.position import BEFORE_FIRST
     from embeddedpulsar._engine.store.topic_transactions import FoldedTransactions
+    from embeddedpulsar.message_id import BEFORE_FIRST
 
     prepare(site)
     transform(site, 2)

@@ -12,7 +12,7 @@ import pytest
 
 from embeddedpulsar import Client
 from embeddedpulsar._engine import filenames
-from embeddedpulsar._engine.format.segment_header import FIRST_FRAME_OFFSET
+from embeddedpulsar._engine.format.frame import FIRST_FRAME_OFFSET
 from embeddedpulsar._engine.store.care.store_check import TORN, StoreReport, check_store
 from embeddedpulsar.cli import check
 from embeddedpulsar.testing import assert_clean

@@ -12,15 +12,15 @@ import pytest
 from embeddedpulsar import Admin, Client, Damage, MessageId
 from embeddedpulsar._engine.cold.location import known_owner, make_owner
 from embeddedpulsar._engine.log import trimming
-from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.platform import disk, timing
-from embeddedpulsar._engine.store.background.topic_compaction import LongRunningProcessStatus
 from embeddedpulsar._engine.store.care.store_check import DOCUMENT, check_store
 from embeddedpulsar._engine.store.care.store_repair import repair_store
+from embeddedpulsar._engine.store.topic_compaction import LongRunningProcessStatus
 from embeddedpulsar._engine.subscription.attachment.active_attachment import note_start
 from embeddedpulsar.admin.topics import Topics
 from embeddedpulsar.cli.main import main
 from embeddedpulsar.exceptions import StorageError
+from embeddedpulsar.message_id import Position
 from embeddedpulsar.policy_values import OffloadPolicies
 from embeddedpulsar.spark import sink_commit
 from embeddedpulsar.spark.sink_place import DONE, PENDING, SinkPlace

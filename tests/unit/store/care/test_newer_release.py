@@ -13,13 +13,13 @@ import pytest
 from embeddedpulsar import Admin, Client, MessageId
 from embeddedpulsar._engine.format.control import CONTROL_HEADER
 from embeddedpulsar._engine.format.document import document_crc
+from embeddedpulsar._engine.format.frame import COPY_OFFSETS, INDEX_HEADER, SEGMENT_HEADER
 from embeddedpulsar._engine.format.journal_record import (
     FIRST_RECORD_OFFSET,
     pack_record,
     parse_journal_header,
     valid_end,
 )
-from embeddedpulsar._engine.format.segment_header import COPY_OFFSETS, INDEX_HEADER, SEGMENT_HEADER
 from embeddedpulsar._engine.store.care.store_check import check_store
 from embeddedpulsar._engine.store.care.store_repair import repair_store
 from embeddedpulsar.cli.check import main as check_command

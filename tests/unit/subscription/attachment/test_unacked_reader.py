@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.log.segments import SEGMENTS
+from embeddedpulsar.message_id import Position
 from tests.subscription_site import SubscriptionSite, positions, read_all
 
 

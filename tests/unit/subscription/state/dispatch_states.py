@@ -8,7 +8,6 @@ from collections.abc import Iterable, Sequence
 from embeddedpulsar._engine.format import subscription_record as record
 from embeddedpulsar._engine.format.acknowledgement import Ack, group_batches, group_entries
 from embeddedpulsar._engine.format.subscription_record import STAY, Assign, FreshRun, Redeliver
-from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.subscription.dispatch.dispatch_rules import Claim, FreshEntry
 from embeddedpulsar._engine.subscription.dispatch.dispatchers import CLAIM_DISPATCHERS
 from embeddedpulsar._engine.subscription.state.ledger_acks import OPEN
@@ -18,6 +17,7 @@ from embeddedpulsar._engine.subscription.state.replica import (
     encode_snapshot,
 )
 from embeddedpulsar.enums import ConsumerType
+from embeddedpulsar.message_id import Position
 
 LEDGER = 7
 NO_LIMIT = 1 << 62

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
 from embeddedpulsar._engine.subscription.state.ledger_acks import OPEN, AckBitmaps, LedgerAcks
+from embeddedpulsar.message_id import BEFORE_FIRST, Position
 
 
 def bitmaps(*listed: tuple[int, int], at: Position = BEFORE_FIRST) -> AckBitmaps:

@@ -7,13 +7,13 @@ import pytest
 from embeddedpulsar._engine.format import subscription_record as record
 from embeddedpulsar._engine.format.acknowledgement import Ack, group_batches, group_entries
 from embeddedpulsar._engine.format.subscription_record import Assign, FreshRun
-from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.subscription.state import replica as effects
 from embeddedpulsar._engine.subscription.state.dispatch_state import UNLIMITED, DispatchState
 from embeddedpulsar._engine.subscription.state.entry_states import DELAYED, WAITING
 from embeddedpulsar._engine.subscription.state.replica import checkpoint_of, decode_snapshot, encode_snapshot
 from embeddedpulsar._engine.subscription.state.sticky_key_selector import STICKY
 from embeddedpulsar.enums import ConsumerType
+from embeddedpulsar.message_id import Position
 from tests.unit.subscription.state.dispatch_states import LEDGER, StateSite, entries
 
 

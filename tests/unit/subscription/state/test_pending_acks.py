@@ -16,7 +16,6 @@ from embeddedpulsar._engine.format.subscription_record import (
     TransactionAck,
     TransactionEnd,
 )
-from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.subscription.state.entry_states import DELAYED, IN_TRANSACTION, NONE, WAITING
 from embeddedpulsar._engine.subscription.state.ledger_acks import OPEN
 from embeddedpulsar._engine.subscription.state.replica import (
@@ -34,6 +33,7 @@ from embeddedpulsar._engine.subscription.state.replica import (
 )
 from embeddedpulsar.enums import ConsumerType
 from embeddedpulsar.exceptions import CorruptionError, UnsupportedFormatVersion
+from embeddedpulsar.message_id import Position
 from tests.unit.subscription.state.dispatch_states import LEDGER, StateSite
 
 T, U = (0, 17), (1, 4)

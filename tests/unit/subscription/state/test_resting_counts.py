@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.subscription.state.dispatch_state import RestingCounts
+from embeddedpulsar.message_id import Position
 
 KEPT = [(7, 3, 2), (7, 9, 1), (9, 0, 300)]
 

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from embeddedpulsar._engine.format import subscription_record as record
 from embeddedpulsar._engine.format.subscription_record import STAY, Assign, FreshRun, Share
-from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.subscription.dispatch.dispatch_rules import Claim
 from embeddedpulsar._engine.subscription.dispatch.dispatchers import CLAIM_DISPATCHERS
 from embeddedpulsar._engine.subscription.state.entry_states import WAITING
 from embeddedpulsar._engine.subscription.state.sticky_key_selector import HASH_RANGE
 from embeddedpulsar.enums import ConsumerType
+from embeddedpulsar.message_id import Position
 from tests.unit.subscription.state.dispatch_states import LEDGER, NO_LIMIT, StateSite, entries
 
 NOBODY = 99

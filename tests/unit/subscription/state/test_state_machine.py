@@ -11,7 +11,6 @@ from embeddedpulsar._engine.format.document import (
     decode_document,
     encode_document,
 )
-from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.subscription.state.replica import (
     MARK_DELETE,
     MEMBERS,
@@ -25,6 +24,7 @@ from embeddedpulsar._engine.subscription.state.replica import (
 )
 from embeddedpulsar.enums import ConsumerType
 from embeddedpulsar.exceptions import CorruptionError
+from embeddedpulsar.message_id import Position
 
 
 def created() -> SubscriptionState:

@@ -13,7 +13,7 @@ import pytest
 from embeddedpulsar._engine.format.catalog_record import TopicEntry
 from embeddedpulsar._engine.platform import disk, failpoints
 from embeddedpulsar._engine.platform.file_lock import FileLock
-from embeddedpulsar._engine.store.catalog.catalog import Catalog
+from embeddedpulsar._engine.store.catalog import Catalog
 from embeddedpulsar.exceptions import CorruptionError, StorageFullError
 from tests.support.disks.fake_disk import FakeDisk
 

@@ -13,7 +13,6 @@ import os
 from collections.abc import Callable, Sequence
 
 from embeddedpulsar._engine.format.control import TopicWord, split_tail
-from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.log.segment import SMALL_LOG
 from embeddedpulsar._engine.log.topic_control import is_deleted
 from embeddedpulsar._engine.platform import failpoints, fork, package_log, threads
@@ -22,6 +21,7 @@ from embeddedpulsar._engine.platform.package_log import DamageChannel
 from embeddedpulsar._engine.platform.timing import Clock, is_idle
 from embeddedpulsar.damage import TOPIC_FILES, Damage
 from embeddedpulsar.exceptions import CorruptionError, LockTimeout, PulsarException, TopicTerminated
+from embeddedpulsar.message_id import Position
 from embeddedpulsar.policies import Retention
 from embeddedpulsar.records import TYPE_CHECKING, NamedTuple, Protocol
 

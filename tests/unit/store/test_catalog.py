@@ -20,7 +20,7 @@ from embeddedpulsar._engine.format.journal_record import (
 )
 from embeddedpulsar._engine.platform import disk
 from embeddedpulsar._engine.platform.file_lock import FileLock
-from embeddedpulsar._engine.store.catalog.catalog import BUILT_IN_NAMESPACES, Catalog
+from embeddedpulsar._engine.store.catalog import BUILT_IN_NAMESPACES, Catalog
 from embeddedpulsar.damage import Damage, DamageHook
 from embeddedpulsar.exceptions import CorruptionError, UnsupportedFormatVersion
 

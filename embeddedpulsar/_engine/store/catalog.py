@@ -51,7 +51,7 @@ from embeddedpulsar.topic_name import NON_PERSISTENT, PARTITION_SUFFIX, PERSISTE
 if TYPE_CHECKING:
     from typing import Final
 
-    from embeddedpulsar._engine.store.catalog.topic_index import TopicIndex
+    from embeddedpulsar._engine.store.topic_index import TopicIndex
 
 
 BUILT_IN_NAMESPACES: Final = ("public/default", "public/functions", "pulsar/system")
@@ -659,7 +659,7 @@ class Catalog:
             covers = self._seed, self._crc, self._last, self._end
             names = {"namespaces": list(self._table.namespaces), "tenants": list(self._table.tenants)}
             with descriptors.late_imports():
-                from embeddedpulsar._engine.store.catalog.topic_index import TopicIndex
+                from embeddedpulsar._engine.store.topic_index import TopicIndex
             TopicIndex.write(
                 self._index_path, covers=covers, topics=topics, ended=ended, lives=lives, names=names
             )
@@ -674,7 +674,7 @@ class Catalog:
         if not os.path.exists(self._index_path):
             return
         with descriptors.late_imports():
-            from embeddedpulsar._engine.store.catalog.topic_index import TopicIndex
+            from embeddedpulsar._engine.store.topic_index import TopicIndex
         try:
             index = TopicIndex.open(self._index_path, self.path, os.fstat(self._fd).st_ino, self._seed)
         except (FileNotFoundError, StorageError) as e:

@@ -14,7 +14,7 @@ import pytest
 
 from embeddedpulsar._engine.format.entry import ProducerPrefix, encode_single
 from embeddedpulsar._engine.platform import disk, failpoints, timing
-from embeddedpulsar._engine.store.catalog.root_layout import read_meta, remove_tree, write_meta
+from embeddedpulsar._engine.store.root_layout import read_meta, remove_tree, write_meta
 from embeddedpulsar._engine.store.store import Store
 from embeddedpulsar.exceptions import CorruptionError
 from tests.support.disks.fake_disk import FakeDisk

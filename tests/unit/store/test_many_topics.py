@@ -12,10 +12,9 @@ import pytest
 from embeddedpulsar import Admin
 from embeddedpulsar._engine.format.entry import ProducerPrefix, encode_single
 from embeddedpulsar._engine.platform import disk, timing
-from embeddedpulsar._engine.store import topic_list
-from embeddedpulsar._engine.store.catalog import topic_directories
-from embeddedpulsar._engine.store.catalog.root_layout import directories_in, find_directory, read_meta
+from embeddedpulsar._engine.store import topic_directories, topic_list
 from embeddedpulsar._engine.store.policies.keeping import RETENTION
+from embeddedpulsar._engine.store.root_layout import directories_in, find_directory, read_meta
 from embeddedpulsar._engine.store.store import Store
 from embeddedpulsar.damage import INDEX
 from embeddedpulsar.exceptions import NotAllowedError, TopicNotFound

@@ -14,11 +14,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from embeddedpulsar._engine.format.control import TopicWord
-from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.log.topic_control import ATTENTION, HELD
 from embeddedpulsar._engine.platform import timing
 from embeddedpulsar._engine.platform.package_log import Note
-from embeddedpulsar._engine.store.background.housekeeping import (
+from embeddedpulsar._engine.store.housekeeping import (
     NOT_TRIMMED,
     PATIENCE_S,
     ChoresFailed,
@@ -36,6 +35,7 @@ from embeddedpulsar.exceptions import (
     PulsarException,
     StorageError,
 )
+from embeddedpulsar.message_id import Position
 from embeddedpulsar.policies import (
     CONSUMER_BACKLOG_EVICTION,
     DESTINATION_STORAGE,

@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterable, Sequence
 from embeddedpulsar._engine import filenames
 from embeddedpulsar._engine.format.catalog_record import TopicEntry
 from embeddedpulsar._engine.format.control import CONTROL_HEADER_SIZE, KIND_TOPIC, parse_control_header
-from embeddedpulsar._engine.format.segment_header import SEGMENT_HEADER_SIZE, parse_segment_header
+from embeddedpulsar._engine.format.frame import SEGMENT_HEADER_SIZE, parse_segment_header
 from embeddedpulsar._engine.platform import descriptors, disk, failpoints, filesystem, nofollow
-from embeddedpulsar._engine.store.catalog import root_layout
-from embeddedpulsar._engine.store.catalog.catalog import Catalog
-from embeddedpulsar._engine.store.catalog.root_layout import (
+from embeddedpulsar._engine.store import root_layout
+from embeddedpulsar._engine.store.catalog import Catalog
+from embeddedpulsar._engine.store.root_layout import (
     MOST_IN_TOPICS,
     directories_in,
     is_topic_directory,

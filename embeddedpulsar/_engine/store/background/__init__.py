@@ -1,1 +1,0 @@
-"""Work that a store does beside its users: trimming, expiry, quotas, compaction."""
