@@ -13,8 +13,8 @@ from embeddedpulsar.exceptions import PulsarException, SubscriptionNotFound
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.server.browsing import Positions, message_form
 from embeddedpulsar.server.engine import root_of
-from embeddedpulsar.server.health import readiness
 from embeddedpulsar.server.sampling import Names, Rates, Sample, Sampler, Stuck, base_of, in_pages, reason_of
+from embeddedpulsar.server.served import readiness
 from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:

@@ -172,6 +172,8 @@ def consumer_config(options: dict[str, Any]) -> ConsumerConfig:
     policy, key_shared = options["batch_receive_policy"], options["key_shared_policy"]
     timeout_ms = options["unacked_messages_timeout_ms"] or 0
     chain = _chain(options, is_reader=False)
+    # What means "none" to `pulsar-client`, empty texts and zeros, becomes None or the largest number here, so
+    # that nothing behind this asks again. Several topics have no common name: each gets its own later.
     return ConsumerConfig(
         topic=options["topic"] if isinstance(options["topic"], str) else "",
         subscription_name=options["subscription_name"],

@@ -11,7 +11,7 @@ import pytest
 from embeddedpulsar import AlreadyClosed, Client
 from embeddedpulsar._engine.store.root_layout import CATALOG_LOCK
 from embeddedpulsar.damage import HOLE, INDEX, Damage
-from embeddedpulsar.server import health
+from embeddedpulsar.server import served as health
 from tests.support.held_elsewhere import held_elsewhere
 from tests.unit.server.conftest import TOKEN, Site
 
