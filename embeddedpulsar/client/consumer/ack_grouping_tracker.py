@@ -56,6 +56,10 @@ _MOVED: Final = (
 failpoints.declare("ack:noted")
 
 
+def _nobody() -> None:
+    return None
+
+
 class AckGroupingTracker:
     """Collects acknowledgements and writes them every ``group_time_ms`` or 1,000 entries.
 
@@ -81,6 +85,7 @@ class AckGroupingTracker:
         ready: whether the ring exists and the flush timer runs.
         words, slots, firsts: of the ring.
         armed: whether the flush timer runs.
+        consumer: returns the consumer that acknowledges with it, or None if that is gone; the inbox asks.
         log_names: returns what log records of it are about, as `log_fields` of the client takes it.
         most_quick: length of `done` at which the fast path ends.
         sent: number of written acknowledgements of entries and of partly acknowledged batches, and of
@@ -111,6 +116,7 @@ class AckGroupingTracker:
         "_ring",
         "_through",
         "armed",
+        "consumer",
         "done",
         "firsts",
         "lock",
@@ -140,6 +146,7 @@ class AckGroupingTracker:
         self.done: list[RawPosition] = []
         self.open: dict[RawPosition, bytearray] = {}
         self.armed = False
+        self.consumer: Callable[[], Any] = _nobody
         self.log_names: Callable[[], dict[str, str]] = dict
         self.origin = origin
         is_quick = not index_acks and group_time_ms > 0 and not receipts

@@ -367,6 +367,7 @@ class ConsumerCore:
             session.origin,
         )
         session.origin.acks = weakref.ref(self.acks)
+        self.acks.consumer = weakref.ref(self)
         self.acks.log_names = session.log_names
         self.redelivery: Final = Redelivery(self)
         self._unacked: Final = self.redelivery.unacked
