@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from embeddedpulsar._engine.store.store import Store
     from embeddedpulsar._engine.store.topic import Topic
-    from embeddedpulsar._engine.txn.transaction_files import OpenTransaction
+    from embeddedpulsar._engine.txn.transaction_state import OpenTransaction
     from embeddedpulsar.admin.topic_stats import ConsumerStats, TopicStats
 
 

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from embeddedpulsar._engine.store.topic import Topic
     from embeddedpulsar._engine.subscription.log_queries import PendingTransaction
     from embeddedpulsar._engine.subscription.subscription_view import SubscriptionView
-    from embeddedpulsar._engine.txn.transaction_files import OpenTransaction
+    from embeddedpulsar._engine.txn.transaction_state import OpenTransaction
     from embeddedpulsar._engine.txn.transaction_view import TransactionView
 
 COORDINATOR: Final = 0

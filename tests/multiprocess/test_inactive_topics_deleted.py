@@ -10,13 +10,13 @@ import pytest
 
 from embeddedpulsar import Admin, MessageId
 from embeddedpulsar._engine.platform import failpoints
-from embeddedpulsar._engine.store import inactive_topics  # it declares steps when it is imported
+from embeddedpulsar._engine.store import topic_deletion  # it declares steps when it is imported
 from embeddedpulsar.policy_values import InactiveTopicPolicies
 from embeddedpulsar.testing.trial_store import assert_clean
 from tests.children import ForkedChild, die_at
 from tests.conformance.manual_time import ManualTime
 
-MODULES = (inactive_topics,)
+MODULES = (topic_deletion,)
 STEPS = [name for name in failpoints.names() if name.startswith("deletion:")]
 TOPIC = "persistent://public/default/topic"
 HOUR_S = 3600

@@ -92,7 +92,7 @@ def test_consumers_and_producers_load_their_own(tmp_path, consumer_type: str):
     unwanted += (
         "_engine.store.producers",
         "_engine.store.topic_journal",
-        "_engine.store.inactive_topics",
+        "_engine.store.topic_deletion",
         *rare,
     )
     assert not [name for name in consuming if name.removeprefix(PACKAGE).startswith(unwanted)]

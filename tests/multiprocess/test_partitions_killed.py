@@ -8,11 +8,11 @@ import pytest
 
 from embeddedpulsar import Admin, AlreadyClosed, Client, InitialPosition, MessageId, TopicNotFound
 from embeddedpulsar._engine.platform import failpoints
-from embeddedpulsar._engine.store import inactive_topics, topic_directories, topic_list
+from embeddedpulsar._engine.store import topic_deletion, topic_directories, topic_list
 from tests.children import die_at, run_python
 
 BASE = "persistent://public/default/orders"
-MODULES = (inactive_topics, topic_directories, topic_list)  # they declare the steps when imported
+MODULES = (topic_deletion, topic_directories, topic_list)  # they declare the steps when imported
 
 
 def steps(*prefixes: str) -> list[str]:

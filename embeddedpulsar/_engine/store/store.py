@@ -28,12 +28,7 @@ from embeddedpulsar._engine.platform.package_log import DamageChannel
 from embeddedpulsar._engine.platform.peers import Peers
 from embeddedpulsar._engine.platform.timing import Clock
 from embeddedpulsar._engine.store import store_root
-from embeddedpulsar._engine.store.inactive_topics import (
-    InactiveTopics,
-    check_unless,
-    delete,
-    take_mark_back,
-)
+from embeddedpulsar._engine.store.inactive_topics import InactiveTopics
 from embeddedpulsar._engine.store.open_topics import OpenTopics, TopicUse
 from embeddedpulsar._engine.store.policies.admitting import DEDUPLICATION
 from embeddedpulsar._engine.store.policies.keeping import LETTERS
@@ -548,6 +543,8 @@ class Store:
         if self._refusal is not None:
             self._note_whether_derived(topic)
         elif topic.is_deleted:
+            with descriptors.late_imports():
+                from embeddedpulsar._engine.store.topic_deletion import take_mark_back
             take_mark_back(session, entry, topic)
         return topic
 
@@ -588,6 +585,8 @@ class Store:
         self._delete(self.topics.partitioned_entry(TopicName.parse(name)), force)
 
     def _delete(self, entry: TopicEntry, force: bool) -> None:
+        with descriptors.late_imports():
+            from embeddedpulsar._engine.store.topic_deletion import check_unless, delete
         session = self._present()
         use_topic = partial(self._use, session)
         delete(session, use_topic, entry, self.clock.wall_ms(), check_unless(force))

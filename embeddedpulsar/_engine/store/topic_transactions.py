@@ -26,8 +26,7 @@ from embeddedpulsar._engine.format.transaction_record import FIRST_TXN_ID
 from embeddedpulsar._engine.log.journal_file import JournalFile, generations
 from embeddedpulsar._engine.log.segment import read_segment_header
 from embeddedpulsar._engine.platform import descriptors, disk, failpoints
-from embeddedpulsar._engine.txn.transaction_files import MASK, SHIFT
-from embeddedpulsar._engine.txn.transaction_state import Outcome
+from embeddedpulsar._engine.txn.transaction_state import MASK, SHIFT, Outcome
 from embeddedpulsar.exceptions import CorruptionError, ForeignFileError, UnsupportedFormatVersion
 from embeddedpulsar.message_id import BEFORE_FIRST, Isolation, Position
 from embeddedpulsar.records import TYPE_CHECKING, NamedTuple

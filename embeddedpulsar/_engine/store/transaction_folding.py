@@ -38,8 +38,7 @@ from embeddedpulsar._engine.store.topic_transactions import (
     entries_of_transactions,
     may_have_pending,
 )
-from embeddedpulsar._engine.txn.transaction_files import SHIFT
-from embeddedpulsar._engine.txn.transaction_state import Outcome
+from embeddedpulsar._engine.txn.transaction_state import SHIFT, Outcome
 from embeddedpulsar.damage import LOST_TAIL, Damage
 from embeddedpulsar.exceptions import (
     CorruptionError,

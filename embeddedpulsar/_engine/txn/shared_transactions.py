@@ -51,27 +51,25 @@ from embeddedpulsar._engine.platform.file_lock import FileLock
 from embeddedpulsar._engine.platform.mailbox import Mailbox
 from embeddedpulsar._engine.platform.peers import Peers
 from embeddedpulsar._engine.platform.timing import CallLater, Clock, Timer, is_idle
-from embeddedpulsar._engine.txn.transaction_files import (
+from embeddedpulsar._engine.txn.transaction_state import (
+    COMMIT_OF_OPEN,
     MASK,
     NO_OWNER,
     NO_SLOT,
     SHIFT,
-    OpenTransaction,
-    OutcomeTable,
-    TransactionControl,
-    control_of,
-    read_outcomes,
-    state_word,
-)
-from embeddedpulsar._engine.txn.transaction_state import (
-    COMMIT_OF_OPEN,
     Decisions,
     Intent,
+    OpenTransaction,
     Outcome,
+    OutcomeTable,
     PreparedTransaction,
     SlotState,
     Standing,
     Step,
+    TransactionControl,
+    control_of,
+    read_outcomes,
+    state_word,
     steps_towards,
 )
 from embeddedpulsar.damage import CONTROL, JOURNAL, Damage, DamageHook

@@ -16,14 +16,15 @@ from embeddedpulsar._engine.format import transaction_record as record
 from embeddedpulsar._engine.format.control import TXN_STATE_BITS, TransactionSlotWord
 from embeddedpulsar._engine.format.transaction_record import ParticipantFacts
 from embeddedpulsar._engine.platform import fork, threads, timing
-from embeddedpulsar._engine.txn.transaction_files import NO_SLOT, state_word
 from embeddedpulsar._engine.txn.transaction_log import TransactionLog
 from embeddedpulsar._engine.txn.transaction_state import (
+    NO_SLOT,
     Intent,
     Outcome,
     PreparedTransaction,
     SlotState,
     Step,
+    state_word,
 )
 from embeddedpulsar.exceptions import (
     AlreadyClosed,

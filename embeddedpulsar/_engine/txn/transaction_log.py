@@ -26,20 +26,18 @@ from embeddedpulsar._engine.platform import descriptors, disk, failpoints, threa
 from embeddedpulsar._engine.platform.mailbox import Mailbox
 from embeddedpulsar._engine.platform.timing import Timer, is_idle
 from embeddedpulsar._engine.txn.shared_transactions import SharedTransactions, TransactionOptions
-from embeddedpulsar._engine.txn.transaction_files import (
+from embeddedpulsar._engine.txn.transaction_state import (
     MASK,
     NO_OWNER,
     NO_SLOT,
     SHIFT,
-    OpenTransaction,
-    state_word,
-)
-from embeddedpulsar._engine.txn.transaction_state import (
     Intent,
+    OpenTransaction,
     Outcome,
     PreparedTransaction,
     SlotState,
     Step,
+    state_word,
 )
 from embeddedpulsar.exceptions import (
     AlreadyClosed,

@@ -20,23 +20,21 @@ from embeddedpulsar._engine.format.control import (
 from embeddedpulsar._engine.log.journal_file import JournalFile, JournalPlace, JournalView, generations
 from embeddedpulsar._engine.platform import threads, timing
 from embeddedpulsar._engine.platform.timing import Clock
-from embeddedpulsar._engine.txn.transaction_files import (
+from embeddedpulsar._engine.txn.transaction_state import (
     MASK,
     NO_OWNER,
     NO_SLOT,
     SHIFT,
-    OpenTransaction,
-    OutcomeTable,
-    TransactionControl,
-)
-from embeddedpulsar._engine.txn.transaction_state import (
     Decisions,
     Intent,
+    OpenTransaction,
     Outcome,
+    OutcomeTable,
     PreparedTransaction,
     SlotState,
     Standing,
     Step,
+    TransactionControl,
     after,
     next_step,
 )

@@ -30,7 +30,7 @@ from embeddedpulsar import (
     RegexSubscriptionMode,
 )
 from embeddedpulsar._engine.log.topic_control import DELETED
-from embeddedpulsar._engine.store import inactive_topics
+from embeddedpulsar._engine.store import topic_deletion
 from tests.conformance.conftest import acknowledged_texts, receive_all
 from tests.conformance.held import held
 from tests.support.clients import refresh_topics, store_of, subscribe
@@ -139,9 +139,9 @@ def test_a_deletion_that_fails_leaves_the_topic_in_the_group(client):
     send(client, "orders-eu")
     consumer = subscribe(client, ORDERS)
     use = store_of(client).use_topic("orders-eu")
-    inactive_topics.mark(use.topic, DELETED)
+    topic_deletion.mark(use.topic, DELETED)
     assert consumer.receive_nowait() is None
-    inactive_topics.mark(use.topic, 0)
+    topic_deletion.mark(use.topic, 0)
     use.release()
     client._core.partition_watch._version = -1
     refresh_topics(client)

@@ -13,7 +13,7 @@ import pytest
 from embeddedpulsar import AlreadyClosed, Client, ConsumerType, InitialPosition
 from embeddedpulsar._engine.format.control import TopicWord
 from embeddedpulsar._engine.log.topic_control import DELETED
-from embeddedpulsar._engine.store import inactive_topics
+from embeddedpulsar._engine.store import topic_deletion
 from embeddedpulsar.client.consumer import topic_group
 from embeddedpulsar.client.consumer.ack_grouping_tracker import AckGroupingTracker
 from embeddedpulsar.exceptions import StoreGoneError
@@ -148,16 +148,16 @@ def test_a_topic_whose_files_go_while_it_is_read(client, monkeypatch):
     gone = StoreGoneError(path="jobs-1", reason="it was removed")
 
     def fail(*_: Any) -> Any:
-        inactive_topics.mark(use.topic, DELETED)  # between the look at the word and the reading
+        topic_deletion.mark(use.topic, DELETED)  # between the look at the word and the reading
         raise gone
 
     for core in (one._core, consumer._core.children["persistent://public/default/jobs-1"]):
         monkeypatch.setattr(core.queue, "_fetch", fail)
     with pytest.raises(AlreadyClosed, match="was deleted"):
         one.receive(1000)
-    inactive_topics.mark(use.topic, 0)
+    topic_deletion.mark(use.topic, 0)
     assert consumer.receive(1000).data() == b"jobs-2"
-    inactive_topics.mark(use.topic, 0)
+    topic_deletion.mark(use.topic, 0)
     use.release()
 
 

@@ -11,7 +11,7 @@ import pytest
 from embeddedpulsar._engine.format.entry import ProducerPrefix, encode_single
 from embeddedpulsar._engine.log.topic_control import DELETED
 from embeddedpulsar._engine.platform import failpoints
-from embeddedpulsar._engine.store import inactive_topics
+from embeddedpulsar._engine.store import topic_deletion
 from embeddedpulsar._engine.store.catalog import Catalog
 from embeddedpulsar._engine.store.root_layout import read_meta
 from embeddedpulsar._engine.store.store import Store
@@ -272,7 +272,7 @@ def test_a_deletion_is_finished_or_forgotten_after_a_boot(
     store = Store.open(root)
     store.topics.create_partitioned("orders", 2)
     store.use_topic(partition(1)).topic.ledger.append(encode_single(b"1", 0, PREFIX))
-    monkeypatch.setattr(inactive_topics, "mark", lambda *_: None)  # as if it was killed: nothing is undone
+    monkeypatch.setattr(topic_deletion, "mark", lambda *_: None)  # as if it was killed: nothing is undone
     with fails_at(step):
         store.delete_partitioned_topic("orders")
     store.release()
@@ -298,7 +298,7 @@ def test_an_interrupted_deletion_leaves_nothing_locked(tmp_path: Path, monkeypat
     store = Store.open(root)
     store.use_topic("orders").release()
     with monkeypatch.context() as patch:
-        patch.setattr(inactive_topics, "remove_tree", interrupted)
+        patch.setattr(topic_deletion, "remove_tree", interrupted)
         with pytest.raises(KeyboardInterrupt):
             store.delete_topic("orders")
     assert not store._session.catalog.lock.held
@@ -311,7 +311,7 @@ def test_an_interrupted_deletion_leaves_nothing_locked(tmp_path: Path, monkeypat
 def test_whoever_finds_a_topic_marked_takes_the_mark_back(store: Store):
     """Its deletion died. A deleted one is not found."""
     topic = store.use_topic("orders").topic
-    inactive_topics.mark(topic, DELETED)
+    topic_deletion.mark(topic, DELETED)
     again = store.use_topic("orders").topic
     assert again is not topic and not again.is_deleted and topic.closed is False
     again.ledger.append(encode_single(b"x", 0, PREFIX))
