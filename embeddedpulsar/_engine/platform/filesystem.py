@@ -102,7 +102,7 @@ def _type_by_program(path: str) -> str | None:
 
 
 def type_of_mount(path: str, mounts: str) -> str | None:
-    """The type of the file system of a canonical path, of what the program ``mount`` prints.
+    r"""The type of the file system of a canonical path, of what the program ``mount`` prints.
 
     >>> type_of_mount("/Volumes/x/y", "/dev/disk3 on / (apfs, local)\nh:/x on /Volumes/x (nfs, asyncio)")
     'nfs'
