@@ -12,7 +12,9 @@ import pytest
 from embeddedpulsar._engine.format.control import TransactionWord
 from embeddedpulsar._engine.format.entry import EntryContent, ProducerPrefix, encode
 from embeddedpulsar._engine.platform import failpoints
+from embeddedpulsar._engine.platform.file_lock import FileLock
 from embeddedpulsar._engine.store import transaction_folding
+from embeddedpulsar._engine.store.root_layout import HOUSEKEEPING_LOCK, in_root
 from embeddedpulsar._engine.store.store import Store
 from embeddedpulsar._engine.store.topic_transactions import FoldedOutcomes
 from embeddedpulsar._engine.txn.transaction import Transaction
@@ -55,9 +57,15 @@ def store_some(store: Store, log: TransactionLog) -> Expected:
 
 
 def fold(store: Store, log: TransactionLog) -> None:
-    folder = store.make_folder(store._current())
-    while folder.fold(log, []):
-        pass
+    """Make all passes that are due, in place of the thread of housekeeping, which may be about to do so."""
+    folder, lock = store.make_folder(store._current()), FileLock(in_root(store.root, HOUSEKEEPING_LOCK))
+    try:
+        lock.acquire(20)
+        while folder.fold(log, []):
+            pass
+    finally:
+        lock.release()
+        lock.close()
 
 
 def die_folding(root: Path, point: str, nth: int) -> bool:
