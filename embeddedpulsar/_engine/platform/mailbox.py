@@ -242,14 +242,15 @@ class Mailbox:
             gate.acquire()
             # Order matters: first among the followers, then the look at `generation`, then the try to
             # lead. A ring after the first step finds the gate and opens it.
-            while True:
+            # The loops here end with an assignment: see "Interrupts" in docs/concurrency.md about Python 3.14.
+            is_over = False
+            while not is_over:
                 self._followers[gate] = None
-                if self.generation != seen_generation:
-                    break
-                if self._lead(gate, seen_generation, deadline):
-                    break
-                if not gate.acquire(timeout=_nap(deadline)) and _is_past(deadline):
-                    break
+                is_over = (
+                    self.generation != seen_generation
+                    or self._lead(gate, seen_generation, deadline)
+                    or (not gate.acquire(timeout=_nap(deadline)) and _is_past(deadline))
+                )
         # A thread that leaves must not leave sleepers without a leader: it opens one gate, and that
         # thread leads.
         finally:
@@ -272,13 +273,13 @@ class Mailbox:
             # inside.
             before, self._leader = self._leader, gate
             # A ring ends this loop, whichever thread published it.
-            while self.generation == seen and not self._closed:
+            is_past = False
+            while not is_past and self.generation == seen and not self._closed:
                 self._poll_doorbell(_nap(deadline, _LONGEST_LOOK_S))
                 self._looked_at = system.monotonic()
                 if self._looked_at - self._tended_at >= _TEND_S:
                     self.tend()
-                if self.generation == seen and _is_past(deadline):
-                    break
+                is_past = _is_past(deadline)
             return True
         except BaseException:
             self._publish()  # the bell may have been emptied a moment before the interrupt
