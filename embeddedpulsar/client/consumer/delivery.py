@@ -585,8 +585,8 @@ class ReceiverQueue:
             return True
         try:
             self._is_filling = True
-            # No condition at the end: on CPython 3.14 the jump back behind one is not covered by the `finally`,
-            # and Ctrl-C is handled in jumps back.
+            # No condition at the end: on CPython 3.14 the jump back behind one is not covered by the
+            # `finally`, and Ctrl-C is handled in jumps back.
             while not messages and (self.batches or self._fetch_more()):
                 self._make()
         finally:
