@@ -242,7 +242,7 @@ class Mailbox:
             gate.acquire()
             # Order matters: first among the followers, then the look at `generation`, then the try to
             # lead. A ring after the first step finds the gate and opens it.
-            # The loops here end with an assignment: "Where a signal is handled" in docs/concurrency.md says why.
+            # The loops end with an assignment: docs/concurrency.md, "Where a signal is handled", says why.
             is_over = False
             while not is_over:
                 self._followers[gate] = None
